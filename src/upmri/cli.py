@@ -1,0 +1,278 @@
+"""The command line: parse, call a verb, show. Nothing here computes, and nothing here loads torch before it must."""
+
+from __future__ import annotations
+
+import json
+import sys
+import traceback
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from upmri import __version__
+from upmri.errors import InputError
+
+if TYPE_CHECKING:
+    from upmri.scan import Reconstruction
+
+app = typer.Typer(
+    name="upmri",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    help="Reconstruct accelerated multi-coil MRI without fully sampled training data.\n\n"
+    "Start with `upmri demo`, then `upmri info SCAN` and `upmri recon SCAN` with a scan of your own.",
+    epilog="Not for clinical use. With --debug, an error shows its whole traceback.",
+)
+out = Console()
+err = Console(stderr=True)
+
+Json = Annotated[bool, typer.Option("--json", help="Print machine-readable results.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace files that are there already.")]
+Seed = Annotated[int, typer.Option(help="Same seed, same result.")]
+Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, …")]
+
+
+@app.callback(invoke_without_command=True)
+def _top(version: Annotated[bool, typer.Option("--version", help="Print the version and stop.")] = False) -> None:
+    if version:
+        typer.echo(f"upmri {__version__}")
+        raise typer.Exit
+
+
+@app.command()
+def demo(
+    folder: Annotated[Path, typer.Option("--out", help="Folder for the table and the figures.")] = Path("demo"),
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Reconstruct a real brain, undersampled 4× and 8× in simulation, with every method; show how well each does."""
+    from upmri import demo as show
+
+    rows = show.run(folder, progress=not quiet and not as_json)
+    if as_json:
+        typer.echo(json.dumps(rows, indent=2))
+    elif not quiet:
+        table = _table("acceleration", "method", "PSNR (dB)", "SSIM", "NMSE", "s / slice")
+        for row in rows:
+            scores = (f"{row['psnr']:.2f}", f"{row['ssim']:.3f}", f"{row['nmse']:.4f}", f"{row['seconds']:.2f}")
+            table.add_row(f"{row['acceleration']:g}×", row["method"], *scores)
+        out.print(table)
+        out.print(f"Simulated coils, phase and noise; maps by ESPIRiT. Pictures and table: {folder}", highlight=False)
+
+
+@app.command()
+def info(scan: Annotated[Path, typer.Argument(help="A scan of any supported format.")], as_json: Json = False) -> None:
+    """Tell what is in a scan: matrix, coils, acceleration, calibration lines, noise. Reads headers and one slice."""
+    from upmri import formats
+    from upmri.physics.coils import estimate_noise
+    from upmri.physics.masks import calibration_region
+
+    with formats.open_source(scan) as source:
+        middle = source.read(source.slices // 2)
+        facts: dict[str, Any] = {"file": str(scan), "format": source.format, "slices": source.slices}
+    rows, columns = calibration_region(middle.mask[0], middle.matrix[0])
+    facts |= {
+        "coils": middle.coils,
+        "matrix": list(middle.matrix),
+        "spacing_mm": middle.spacing,
+        "mask": "lines" if middle.mask.shape[1] == 1 else "2-D",
+        "acceleration": round(middle.acceleration, 3),
+        "calibration": [rows.stop - rows.start, columns.stop - columns.start],
+        "maps": middle.maps is not None,
+        "reference": middle.reference is not None,
+    }
+    try:
+        noise = middle.noise if middle.noise is not None else estimate_noise(middle).item()
+        facts["noise"] = float(f"{noise:.4g}")
+    except InputError:
+        facts["noise"] = None
+    facts["noise_from"] = "file" if middle.noise is not None else "calibration lines of the middle slice"
+    if as_json:
+        typer.echo(json.dumps(facts, indent=2))
+        return
+    height, width = middle.matrix
+    lines = [
+        ("format", facts["format"]),
+        ("slices", str(source.slices)),
+        ("coils", str(middle.coils)),
+        ("matrix", f"{height} × {width} (readout × phase)"),
+        ("voxel", "unknown" if middle.spacing is None else " × ".join(f"{s:g}" for s in middle.spacing) + " mm"),
+        ("sampling", f"{facts['mask']}, {facts['acceleration']:.2f}× accelerated"),
+        ("calibration", f"{columns.stop - columns.start} lines of {rows.stop - rows.start} samples"),
+        ("noise σ₀", "unknown" if facts["noise"] is None else f"{facts['noise']:.3g} (from the {facts['noise_from']})"),
+        ("inside", ", ".join([name for name in ("maps", "reference") if facts[name]]) or "k-space only"),
+    ]
+    table = Table(show_header=False, box=None, title=str(scan), title_justify="left")
+    for key, value in lines:
+        table.add_row(key, value)
+    out.print(table)
+
+
+@app.command()
+def simulate(
+    image: Annotated[Path, typer.Argument(help="Images: .nii, .nii.gz, or .npy as (slice, row, column).")],
+    target: Annotated[Path, typer.Argument(metavar="OUT", help="The scan to write, .h5.")],
+    coils: Annotated[int, typer.Option(help="Receive coils.")] = 16,
+    accel: Annotated[float, typer.Option(help="Acceleration R; W/R lines, calibration lines included.")] = 4,
+    acs: Annotated[int | None, typer.Option(help="Calibration lines; 0.32·W/R when not given.")] = None,
+    noise: Annotated[float, typer.Option(help="σ₀, where the image's 99.9th percentile is 1.")] = 0.01,
+    seed: Seed = 0,
+    overwrite: Overwrite = False,
+    quiet: Quiet = False,
+) -> None:
+    """Make an undersampled multi-coil scan of an image."""
+    from upmri.formats import load_images
+    from upmri.physics.simulate import simulate as run
+
+    scan = run(load_images(image), coils=coils, acceleration=accel, acs=acs, noise=noise, seed=seed)
+    scan.save(target, overwrite=overwrite)
+    if not quiet:
+        height, width = scan.matrix
+        out.print(f"{target}: {len(scan)} slices, {coils} coils, {height} × {width}, {scan.acceleration:.2f}×")
+
+
+@app.command()
+def recon(
+    scans: Annotated[list[Path], typer.Argument(metavar="SCAN…", help="Scans of any supported format.")],
+    method: Annotated[str, typer.Option("--method", "-m", help="One of `upmri methods`.")] = "sense",
+    slices: Annotated[str | None, typer.Option(help="Which slices, as in 3:7.")] = None,
+    steps: Annotated[int | None, typer.Option(help="Iterations, where the method has them.")] = None,
+    damping: Annotated[
+        float | None, typer.Option("--lambda", help="Regularisation; from the noise by default.")
+    ] = None,
+    target: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", help="File to write (.nii.gz, .nii, .h5, .npy, .cfl, .png), or a folder."),
+    ] = None,
+    keep_phase: Annotated[bool, typer.Option("--complex", help="Keep the phase in NIfTI.")] = False,
+    overwrite: Overwrite = False,
+    seed: Seed = 0,
+    device: Device = "auto",
+    max_gib: Annotated[float, typer.Option(help="Refuse to read more than this at once.")] = 8,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Reconstruct scans, slice by slice; by default into SCAN.nii.gz in the current folder."""
+    from upmri import formats
+    from upmri.methods import build, reconstruct_slices
+
+    settings: dict[str, Any] = {"steps": steps, "damping": damping}
+    build(method, **settings)  # a wrong setting is told before anything is read
+    results, failed = [], False
+    for path, destination in zip(scans, _targets(scans, target), strict=True):
+        try:
+            formats.check_target(destination, overwrite=overwrite, complex=keep_phase)
+            with formats.open_source(path, max_bytes=int(max_gib * 2**30)) as source:
+                wanted = source.indices(slices)
+                rec = reconstruct_slices(
+                    (source.read(i) for i in wanted), len(wanted), method,
+                    seed=seed, device=device, progress=not quiet and not as_json, **settings
+                )  # fmt: skip
+            rec.save(destination, overwrite=overwrite, complex=keep_phase)
+        except InputError as error:
+            _complain(error)
+            failed = True
+            continue
+        results.append(_summary(path, destination, rec))
+        if not quiet and not as_json:
+            out.print(_line(results[-1]), highlight=False)
+    if as_json:
+        typer.echo(json.dumps(results, indent=2))
+    if failed:
+        raise typer.Exit(2)
+
+
+@app.command("methods")
+def methods_(as_json: Json = False) -> None:
+    """List the methods, what each needs and what it does."""
+    from upmri import methods
+
+    kinds = [methods.find(name) for name in methods.names()]
+    facts = [{"name": k.name, "needs": k.needs, "evaluations": k.evaluations, "what": k.summary} for k in kinds]
+    if as_json:
+        typer.echo(json.dumps(facts, indent=2))
+        return
+    table = _table("method", "training needs", "evaluations", "what it does")
+    for fact in facts:
+        table.add_row(*(str(value) for value in fact.values()))
+    out.print(table)
+
+
+def _targets(scans: list[Path], target: Path | None) -> list[Path]:
+    """Where each scan's image goes: the file that was named, or a file a scan in the folder that was."""
+    from upmri.formats import suffixes
+
+    names = [f"{path.name.split('.')[0] or path.name}.nii.gz" for path in scans]
+    if target is not None and target.name.lower().endswith(suffixes()):
+        if len(scans) > 1:
+            raise InputError(f"--out: {target} is one file for {len(scans)} scans; give a folder")
+        return [target]
+    if len(set(names)) < len(names):
+        raise InputError("SCAN: two scans of the same name would be written to the same file; do them one by one")
+    folder = target or Path()
+    folder.mkdir(parents=True, exist_ok=True)
+    return [folder / name for name in names]
+
+
+def _summary(path: Path, destination: Path, rec: Reconstruction) -> dict[str, Any]:
+    from upmri.evaluation import evaluate
+
+    summary = {
+        "scan": str(path),
+        "out": str(destination),
+        "method": rec.method,
+        "settings": rec.settings,
+        "slices": len(rec),
+        "seconds": round(rec.seconds, 3),
+    }
+    return summary if rec.reference is None else summary | evaluate(rec)
+
+
+def _line(result: dict[str, Any]) -> str:
+    scores = f", PSNR {result['psnr']:.2f} dB, SSIM {result['ssim']:.3f}" if "psnr" in result else ""
+    slices = f"{result['slices']} slice{'s' * (result['slices'] != 1)}"
+    return f"{result['out']}: {slices} by {result['method']} in {result['seconds']:.1f} s{scores}"
+
+
+def _table(*columns: str) -> Table:
+    table = Table(header_style="bold")
+    for column in columns:
+        table.add_column(column)
+    return table
+
+
+def _complain(error: BaseException) -> None:
+    """One line on stderr; whatever a file put into the message stays text."""
+    if _debugging():
+        traceback.print_exception(error, file=sys.stderr)
+    err.print(f"upmri: {' '.join(str(error).split())}", style="red", markup=False, highlight=False, soft_wrap=True)
+
+
+def _debugging() -> bool:
+    return "--debug" in sys.argv
+
+
+def main() -> None:
+    """Run the command line: exit 2 is bad input, 1 the program's own failure."""
+    try:
+        # --debug is understood anywhere, also before it is known which command is meant.
+        app(args=[word for word in sys.argv[1:] if word != "--debug"], prog_name="upmri")
+    except InputError as error:
+        _complain(error)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        err.print("upmri: interrupted", style="red")
+        sys.exit(130)
+    except Exception as error:
+        _complain(RuntimeError(f"{type(error).__name__}: {error} (a fault of the program; --debug shows where)"))
+        if _debugging():
+            raise
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,123 @@
+"""A scan on disk, opened but not yet read, and the slices of it that are asked for."""
+
+from __future__ import annotations
+
+import operator
+from abc import ABC, abstractmethod
+from pathlib import Path
+from types import TracebackType
+from typing import ClassVar, Protocol, Self
+
+from upmri.errors import InputError
+from upmri.formats import guard
+from upmri.scan import Scan
+
+Slices = int | slice | str | None
+
+
+class Source(ABC):
+    """A file whose headers are known and whose slices are read when asked for.
+
+    A format derives from it, fills in what the file declares, and reads a range of slices. Sizes are checked here,
+    before any format asks for memory.
+
+    Attributes
+    ----------
+    path, name
+        The file, and its name without folder and suffix.
+    slices, coils, matrix
+        How many slices and coils there are, and the size (readout, phase).
+    format
+        What kind of file it is.
+    slice_bytes
+        Memory that one slice takes with all that belongs to it.
+    max_bytes
+        Memory that one ``read`` may take.
+    """
+
+    format: ClassVar[str]
+    slices: int
+    coils: int
+    matrix: tuple[int, int]
+    slice_bytes: int
+
+    def __init__(self, path: Path, max_bytes: int) -> None:
+        self.path = path
+        self.name = path.stem
+        self.max_bytes = max_bytes
+
+    def indices(self, slices: Slices = None) -> range:
+        """Return the numbers of these slices, to read them one by one."""
+        with guard.naming(self.path):
+            return select(slices, self.slices)
+
+    def read(self, slices: Slices = None) -> Scan:
+        """Read these slices, and only these, from disk."""
+        wanted = self.indices(slices)
+        with guard.naming(self.path):
+            needed = len(wanted) * self.slice_bytes
+            guard.check_bytes(f"{len(wanted)} of {self.slices} slices", needed, self.max_bytes)
+            return self._read(slice(wanted.start, wanted.stop, wanted.step))
+
+    @abstractmethod
+    def _read(self, keep: slice) -> Scan:
+        """Read the slices start:stop:step, 0 ≤ start < stop ≤ ``slices``, step ≥ 1."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of the file."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class Reader(Protocol):
+    """What a module of this room offers to be a format that can be read."""
+
+    READS: str
+    """What it reads, in the words of a sentence that begins with "expected"."""
+
+    def recognise(self, path: Path, head: bytes) -> bool:
+        """Tell from the file's first bytes, or from what is inside, whether it is of this format."""
+
+    def open_source(self, path: Path, max_bytes: int) -> Source:
+        """Open a file that was recognised."""
+
+
+def select(slices: Slices, count: int) -> range:
+    """Return which of ``count`` slices are meant: at least one, in ascending order.
+
+    Parameters
+    ----------
+    slices
+        All of them (None), one (3, -1), a range (``slice(3, 7)``), or either as text ("3", "3:7", "-4:", "::2").
+    """
+    try:
+        wanted = _parse(slices) if isinstance(slices, str) else slices
+        if wanted is None:
+            return range(count)
+        if not isinstance(wanted, slice):
+            start = range(count)[operator.index(wanted)]
+            return range(start, start + 1)
+        chosen = range(count)[wanted]
+        # Python would quietly clip these; who asks for slice 40 of 30 should hear of it.
+        inside = all(-count <= operator.index(end) <= count for end in (wanted.start, wanted.stop) if end is not None)
+        if inside and chosen.step > 0 and chosen:
+            return chosen
+    except (TypeError, ValueError, IndexError):
+        pass
+    raise InputError(
+        f"slices: expected some of 0 to {count - 1} (there {'is 1 slice' if count == 1 else f'are {count} slices'}), "
+        f'such as 0, -1 or "0:{count}", got {slices!r}'
+    )
+
+
+def _parse(text: str) -> int | slice:
+    if ":" not in text:
+        return int(text)
+    return slice(*(int(part) if part.strip() else None for part in text.split(":")))

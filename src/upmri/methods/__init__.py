@@ -1,0 +1,159 @@
+"""Every way from a Scan to a Reconstruction, by name.
+
+The room can be called: ``upmri.methods()`` gives the names.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterable
+from dataclasses import asdict, fields
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from upmri.errors import InputError
+
+if TYPE_CHECKING:
+    import torch
+
+    from upmri.methods.base import Method
+    from upmri.scan import Reconstruction, Scan
+
+# Name → (module, class): a listing of names imports none of them.
+_METHODS = {
+    "zero-filled": ("zero_filled", "ZeroFilled"),
+    "sense": ("sense", "Sense"),
+    "cg-sense": ("cg_sense", "CgSense"),
+    "l1-wavelet": ("l1_wavelet", "L1Wavelet"),
+}
+
+DEFAULT = "sense"
+
+
+def names() -> tuple[str, ...]:
+    """Names of all methods, the simplest first."""
+    return tuple(_METHODS)
+
+
+def find(name: str) -> type[Method]:
+    """The class of a method."""
+    if name not in _METHODS:
+        raise InputError(f"method: {name!r} is not one of {', '.join(_METHODS)}")
+    module, kind = _METHODS[name]
+    found: type[Method] = getattr(import_module(f"upmri.methods.{module}"), kind)
+    return found
+
+
+def build(name: str, **settings: Any) -> Method:
+    """Make a method with the settings that are given and not None; what it does not know is an error."""
+    kind = find(name)
+    given = {key: value for key, value in settings.items() if value is not None}
+    known = [field.name for field in fields(kind)]
+    strange = sorted(set(given) - set(known))
+    if strange:
+        takes = f"takes {', '.join(known)}" if known else "takes no settings"
+        raise InputError(f"{strange[0]}: not a setting of {name}, which {takes}")
+    return kind(**given)
+
+
+def reconstruct(
+    scan: Scan,
+    method: str = DEFAULT,
+    *,
+    model: str | None = None,
+    steps: int | None = None,
+    samples: int = 1,
+    seed: int = 0,
+    device: str = "auto",
+    progress: bool = False,
+    **settings: Any,
+) -> Reconstruction:
+    """Turn a scan into an image.
+
+    Parameters
+    ----------
+    scan
+        Coil maps are estimated from its calibration lines when it has none, and σ₀ where the method wants it.
+    method
+        One of :func:`upmri.methods`.
+    model, steps, samples
+        Settings that several methods share: which weights, how many iterations, how many draws.
+    seed
+        Every slice starts from this seed, so that a slice alone gives what it gives within the volume.
+    device
+        ``auto`` (an accelerator if there is one), ``cpu``, ``cuda``, ``cuda:1``, …
+    progress
+        Show a bar with the time left.
+    settings
+        Whatever else the method takes; see its class.
+
+    Returns
+    -------
+    Reconstruction
+        In the units of the scan.
+    """
+    slices = (scan[i] for i in range(len(scan)))
+    return reconstruct_slices(
+        slices, len(scan), method, model=model, steps=steps, samples=samples, seed=seed, device=device,
+        progress=progress, **settings
+    )  # fmt: skip
+
+
+def reconstruct_slices(
+    slices: Iterable[Scan], count: int, method: str, *, seed: int, device: str, progress: bool, **settings: Any
+) -> Reconstruction:
+    """Reconstruct a stream of one-slice scans: only the one at work is in memory, and of the past only images."""
+    import torch
+
+    from upmri.methods.base import Problem
+    from upmri.physics.espirit import estimate_maps
+    from upmri.progress import bar
+    from upmri.scan import Reconstruction
+
+    if settings.get("samples") == 1:
+        del settings["samples"]  # one answer is what every method gives
+    chosen = build(method, **settings)
+    where = pick_device(device)
+    start = time.perf_counter()
+    images, references = [], []
+    with bar(method, count, shown=progress) as advance, torch.no_grad():
+        for scan in slices:
+            mapped = estimate_maps(scan) if scan.maps is None else scan
+            problem = Problem(mapped, where, torch.Generator().manual_seed(seed))
+            images.append((chosen.reconstruct(problem) * problem.scale[:, None, None]).cpu())
+            references += [] if scan.reference is None else [scan.reference]
+            advance()
+    return Reconstruction(
+        image=torch.cat(images),
+        reference=torch.cat(references) if references else None,
+        method=method,
+        settings={**asdict(chosen), "seed": seed},
+        seconds=time.perf_counter() - start,
+        spacing=scan.spacing,
+        name=scan.name,
+        meta=scan.meta,
+    )
+
+
+def pick_device(name: str) -> torch.device:
+    """The device of that name, checked to exist."""
+    import torch
+
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise InputError(f"device: {name!r} is not available here; use 'auto' or 'cpu'") from error
+    return device
+
+
+class _Room(ModuleType):
+    def __call__(self) -> tuple[str, ...]:
+        return names()
+
+
+sys.modules[__name__].__class__ = _Room

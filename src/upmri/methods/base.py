@@ -1,0 +1,75 @@
+"""What every method gets and what every method is."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from upmri.physics.coils import estimate_noise
+from upmri.physics.sense import SenseOperator
+from upmri.scan import Scan
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Some slices of a scan with coil maps, on the device, scaled so that the image's peak is about 1.
+
+    The scale of a slice is the 99.9th percentile of |A*y|: from the undersampled data alone, undone at the end. What a
+    method does not ask for is not computed.
+    """
+
+    scan: Scan
+    device: torch.device
+    generator: torch.Generator
+
+    @cached_property
+    def operator(self) -> SenseOperator:
+        """A, of these slices."""
+        assert self.scan.maps is not None  # noqa: S101  `reconstruct` has seen to it
+        return SenseOperator(self.scan.maps.to(self.device), self.scan.mask.to(self.device))
+
+    @cached_property
+    def scale(self) -> Tensor:
+        """The scan's units per unit of the problem, (slice,)."""
+        peak = self._combined.abs().flatten(1).quantile(0.999, dim=1)
+        return torch.where(peak > 0, peak, 1)
+
+    @cached_property
+    def adjoint(self) -> Tensor:
+        """A*y, (slice, H, W)."""
+        return self._combined / self.scale[:, None, None]
+
+    @cached_property
+    def kspace(self) -> Tensor:
+        """y, (slice, coil, H, W)."""
+        return self.scan.kspace.to(self.device) / self.scale[:, None, None, None]
+
+    @cached_property
+    def sigma(self) -> Tensor:
+        """σ₀ on this scale, (slice,): what the scan says, or an estimate from its calibration lines."""
+        noise = self.scan.noise
+        sigma = estimate_noise(self.scan) if noise is None else torch.full((len(self.scan),), noise)
+        return sigma.to(self.device) / self.scale
+
+    @cached_property
+    def _combined(self) -> Tensor:
+        return self.operator.adjoint(self.scan.kspace.to(self.device))
+
+
+@dataclass(frozen=True)
+class Method(ABC):
+    """A way to an image. Subclasses are frozen dataclasses: their fields are their settings, with defaults."""
+
+    name: ClassVar[str]
+    summary: ClassVar[str]
+    needs: ClassVar[str] = "nothing"
+    evaluations: ClassVar[int] = 0
+
+    @abstractmethod
+    def reconstruct(self, problem: Problem) -> Tensor:
+        """Image (slice, H, W) in the units of the problem."""

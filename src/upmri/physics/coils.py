@@ -1,0 +1,93 @@
+"""Coil noise and coil number: whitening, compression, and how much noise a scan holds."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from upmri.errors import InputError
+from upmri.physics.masks import calibration_region
+from upmri.scan import Scan
+
+
+def noise_covariance(readouts: Tensor) -> Tensor:
+    """Ψ = E[e e*] (coil, coil) of noise-only samples (coil, …)."""
+    samples = readouts.flatten(1)
+    if samples.shape[1] < 2 * samples.shape[0]:
+        raise InputError(
+            f"readouts: {samples.shape[1]} noise samples are too few for {samples.shape[0]} coils; expected twice"
+        )
+    return samples @ samples.mH / samples.shape[1]
+
+
+def whiten(kspace: Tensor, covariance: Tensor) -> Tensor:
+    """Mix the coils of (…, coil, H, W) so that their noise is independent with σ₀ = 1: L⁻¹ y, Ψ = L L*."""
+    factor, failed = torch.linalg.cholesky_ex(covariance)
+    if bool(failed):
+        raise InputError("covariance: expected a positive definite matrix; are two coils the same, or is one dead?")
+    flat = torch.linalg.solve_triangular(factor.to(kspace.dtype), kspace.flatten(-2), upper=False)
+    return flat.unflatten(-1, kspace.shape[-2:])
+
+
+def compress(scan: Scan, coils: int) -> Scan:
+    """Replace the coils by the given number of virtual ones that hold the most energy (SVD, one for all slices).
+
+    The mixing is unitary, so independent noise of equal strength stays so.
+    """
+    if not 1 <= coils <= scan.coils:
+        raise InputError(f"coils: expected 1 to {scan.coils} virtual coils, got {coils}")
+    samples = scan.kspace.transpose(0, 1).flatten(1)
+    mixing = torch.linalg.eigh(samples @ samples.mH)[1].flip(1)[:, :coils].mH  # (virtual, coil)
+
+    def mix(coils_first: Tensor) -> Tensor:
+        return torch.einsum("vc,nchw->nvhw", mixing, coils_first)
+
+    # Virtual maps keep their direction but lose length: Σ|S|² = 1 is restored, and the k-space model with it.
+    maps = None if scan.maps is None else _normalised(mix(scan.maps))
+    return replace(scan, kspace=mix(scan.kspace), maps=maps)
+
+
+def _normalised(maps: Tensor) -> Tensor:
+    length = maps.abs().square().sum(1, keepdim=True).sqrt()
+    return torch.where(length > 0, maps / length.clamp_min(1e-30), 0)
+
+
+def estimate_noise(scan: Scan) -> Tensor:
+    """σ₀ of each slice, (slice,), from its calibration lines alone.
+
+    Neighbouring samples of all coils obey linear relations, so patches of the calibration lines leave directions with
+    hardly any signal, least of all far out in the readout. They are found at one end of the readout and the power
+    along them is measured at the other, which keeps the choice of the quietest from flattering the estimate; then the
+    ends change places.
+    """
+    return torch.stack([_noise(k, m) for k, m in zip(scan.kspace, scan.mask, strict=True)])
+
+
+def _noise(kspace: Tensor, mask: Tensor) -> Tensor:
+    rows, columns = calibration_region(mask, kspace.shape[1])
+    block = kspace[:, rows, columns]
+    block = block[:, (block != 0).any(2).any(0)]  # an asymmetric echo leaves readout samples empty
+    quarter = block.shape[1] // 4
+    size = tuple(min(3, length // 3) for length in (quarter, block.shape[2]))
+    if 0 in size:
+        raise InputError(
+            "noise: σ₀ cannot be estimated without at least 3 fully sampled lines around DC; give noise with the scan"
+        )
+    ends = [_patch_covariance(end, size) for end in (block[:, :quarter], block[:, -quarter:])]
+    power = torch.stack([_quiet_power(found, measured) for found, measured in (ends, ends[::-1])])
+    return power.mean().clamp_min(0).sqrt()
+
+
+def _patch_covariance(block: Tensor, size: tuple[int, ...]) -> Tensor:
+    patches = block.unfold(1, size[0], 1).unfold(2, size[1], 1)  # (coil, i, j, kr, kp)
+    patches = patches.permute(0, 3, 4, 1, 2).flatten(0, 2).flatten(1)  # (coil·K, i·j)
+    return patches @ patches.mH / patches.shape[1]
+
+
+def _quiet_power(found: Tensor, measured: Tensor) -> Tensor:
+    """Mean power of one covariance along the quietest quarter of the other's directions."""
+    vectors = torch.linalg.eigh(found)[1]
+    quiet = vectors[:, : max(1, vectors.shape[1] // 4)]
+    return (quiet.conj() * (measured @ quiet)).real.sum(0).mean()

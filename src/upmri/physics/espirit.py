@@ -1,0 +1,194 @@
+"""Coil maps from a scan's own calibration lines: ESPIRiT (Uecker et al. 2014), in the Fourier domain of its kernels.
+
+The patches of the calibration block span a signal space with projector Π. A coil vector s at the point r belongs to
+it as far as s* G(r) s is near |s|², where
+
+    G_cd(r) = 1/K · Σ_Δ Q_cd(Δ) exp(2πi Δ·r/N),    Q_cd(Δ) = Σ_o Π[c, o+Δ; d, o],
+
+K the size of the kernel. Q has (2k−1)² entries however large the image, so G is formed from it block by block, and its
+leading eigenvector at each point is the map, its eigenvalue the measure of trust.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from upmri.errors import InputError
+from upmri.physics.fourier import ifft2c
+from upmri.physics.masks import calibration_region
+from upmri.scan import Scan
+
+# Below this many calibration lines there is nothing to slide a kernel over.
+MIN_LINES = 4
+# Bytes of coil matrices in flight.
+_BLOCK = 8 << 20
+
+
+def estimate_maps(
+    scan: Scan, *, calibration: int = 24, kernel: int = 6, threshold: float = 0.02, crop: float = 0.85
+) -> Scan:
+    """Give the scan coil maps, estimated slice by slice from its fully sampled centre.
+
+    Parameters
+    ----------
+    scan
+        Its mask must hold a fully sampled block around DC: at least four lines.
+    calibration
+        Lines used at the most, in each direction; with fewer lines the readout is used further out instead.
+    kernel
+        Width of the kernel, in samples; smaller where there are few lines.
+    threshold
+        Patch singular values below this share of the largest count as noise.
+    crop
+        Points whose eigenvalue is lower lie outside the object: all maps are 0 there, and Σ|S_c|² = 1 elsewhere.
+    """
+    maps = []
+    for kspace, mask in zip(scan.kspace, scan.mask, strict=True):
+        rows, columns = calibration_region(mask, kspace.shape[-2])
+        block = _centre(kspace[:, rows, columns], calibration)
+        maps.append(espirit(block, tuple(kspace.shape[-2:]), kernel=kernel, threshold=threshold, crop=crop))
+    return replace(scan, maps=torch.stack(maps))
+
+
+def espirit(
+    block: Tensor,
+    shape: tuple[int, int],
+    *,
+    kernel: int = 6,
+    threshold: float = 0.02,
+    crop: float = 0.85,
+    iterations: int = 60,
+    tolerance: float = 1e-3,
+) -> Tensor:
+    """Coil maps (coil, H, W) of the given shape from a calibration block (coil, rows, columns) around DC.
+
+    Parameters
+    ----------
+    block
+        Fully sampled k-space, DC at (rows//2, columns//2).
+    shape
+        (H, W) of the image.
+    kernel, threshold, crop
+        As in :func:`estimate_maps`.
+    iterations, tolerance
+        The power iteration stops when no vector inside the object moves by more than ``tolerance``.
+    """
+    coils, rows, columns = block.shape
+    if min(rows, columns) < MIN_LINES:
+        raise InputError(
+            f"kspace: ESPIRiT needs at least {MIN_LINES} fully sampled lines around the centre of k-space, "
+            f"found {min(rows, columns)}; give coil maps with the scan"
+        )
+    size = (_kernel(kernel, rows), _kernel(kernel, columns))
+    spectrum = _spectrum(_signal_space(block, size, threshold), coils, size)
+    # The block's own coil images point nearly the right way, so few iterations are needed.
+    start = ifft2c(_embed(block, shape))
+    reference = _principal(block)
+    maps = torch.empty(coils, *shape, dtype=block.dtype, device=block.device)
+    step = max(1, _BLOCK // (shape[1] * coils**2 * block.element_size()))
+    for top in range(0, shape[0], step):
+        band = slice(top, min(top + step, shape[0]))
+        vectors, values = _leading(_matrices(spectrum, shape, band), start[:, band], crop, iterations, tolerance)
+        virtual = reference.conj() @ vectors.flatten(1)
+        vectors = vectors * (values > crop) * torch.exp(-1j * virtual.angle()).reshape(values.shape)
+        maps[:, band] = vectors
+    return maps
+
+
+def _centre(block: Tensor, calibration: int) -> Tensor:
+    """The central part of a block: at most ``calibration`` lines, and rows to make up for lines that are missing."""
+    rows, columns = block.shape[-2:]
+    columns_kept = min(columns, calibration)
+    rows_kept = min(rows, math.ceil(calibration**2 / max(1, columns_kept)))
+    top, left = rows // 2 - rows_kept // 2, columns // 2 - columns_kept // 2
+    return block[..., top : top + rows_kept, left : left + columns_kept]
+
+
+def _kernel(wanted: int, length: int) -> int:
+    """A kernel that leaves room to slide: wider ones find the signal space too small and cut into the object."""
+    return min(wanted, length // 2)
+
+
+def _signal_space(block: Tensor, size: tuple[int, int], threshold: float) -> Tensor:
+    """Orthonormal basis (coil·K, rank) of the patches, without what is below the threshold."""
+    coils = block.shape[0]
+    patches = block.unfold(1, size[0], 1).unfold(2, size[1], 1)  # (coil, i, j, kr, kp)
+    patches = patches.permute(0, 3, 4, 1, 2).reshape(coils * size[0] * size[1], -1)
+    wide = patches.shape[0] > patches.shape[1]
+    gram = patches.mH @ patches if wide else patches @ patches.mH
+    # Squared singular values span many decades: double precision keeps those near the threshold.
+    values, vectors = torch.linalg.eigh(gram.to(torch.complex128))
+    keep = values > threshold**2 * values[-1]
+    if not bool(keep.any()):
+        raise InputError("kspace: the calibration lines hold no signal")
+    basis = vectors[:, keep]
+    if wide:
+        basis = patches.to(basis.dtype) @ basis / values[keep].sqrt()
+    return basis.to(block.dtype)
+
+
+def _spectrum(basis: Tensor, coils: int, size: tuple[int, int]) -> Tensor:
+    """Q / K as (2kr−1, 2kp−1, coil, coil), offset 0 in the middle: autocorrelation of the kernels, by FFT."""
+    grid = tuple(2 * k - 1 for k in size)
+    kernels = basis.reshape(coils, *size, -1).permute(1, 2, 0, 3)
+    hybrid = torch.fft.fft2(kernels, s=grid, dim=(0, 1))
+    products = torch.fft.ifft2(hybrid @ hybrid.mH, dim=(0, 1)) / (size[0] * size[1])
+    return torch.fft.fftshift(products, (0, 1))
+
+
+def _matrices(spectrum: Tensor, shape: tuple[int, int], band: slice) -> Tensor:
+    """G of some rows, (rows, W, coil, coil)."""
+    coils = spectrum.shape[-1]
+    across = _waves(spectrum.shape[1], shape[1], slice(0, shape[1]), spectrum)
+    down = _waves(spectrum.shape[0], shape[0], band, spectrum)
+    partial = torch.tensordot(down, spectrum, 1)  # (rows, 2kp−1, coil, coil)
+    return (across @ partial.flatten(2)).unflatten(-1, (coils, coils))
+
+
+def _waves(count: int, length: int, where: slice, like: Tensor) -> Tensor:
+    """exp(2πi Δ r / N) for r in a range of centred positions and Δ = −(k−1) … k−1."""
+    position = torch.arange(where.start, where.stop, device=like.device, dtype=torch.float64) - length // 2
+    offset = torch.arange(count, device=like.device, dtype=torch.float64) - count // 2
+    angle = 2 * math.pi / length * position[:, None] * offset[None, :]
+    return torch.polar(torch.ones_like(angle), angle).to(like.dtype)
+
+
+def _leading(matrices: Tensor, start: Tensor, crop: float, iterations: int, tolerance: float) -> tuple[Tensor, Tensor]:
+    """Leading eigenvector (coil, rows, W) and eigenvalue (rows, W) of G by power iteration from the given vectors."""
+    vector = _unit(start.permute(1, 2, 0).contiguous())[0]
+    for k in range(1, iterations + 1):
+        image, value = _unit((matrices @ vector[..., None])[..., 0])
+        # G is positive semidefinite, so the phase settles too and the plain difference tells.
+        settled = k % 4 == 0 and not bool((_norm(image - vector)[..., 0] > tolerance)[value > crop].any())
+        vector = image
+        if settled:
+            break
+    return vector.permute(2, 0, 1), value
+
+
+def _norm(x: Tensor) -> Tensor:
+    return torch.view_as_real(x).square().sum((-2, -1)).sqrt()[..., None]
+
+
+def _unit(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Vectors of length 1 along the last axis, and the lengths they had."""
+    length = _norm(x)
+    return x / length.clamp_min(1e-30), length[..., 0]
+
+
+def _principal(block: Tensor) -> Tensor:
+    """The coil combination with the most signal: a phase reference that is nowhere dark inside the object."""
+    samples = block.flatten(1)
+    return torch.linalg.eigh(samples @ samples.mH)[1][:, -1]
+
+
+def _embed(block: Tensor, shape: tuple[int, int]) -> Tensor:
+    """Zero-pad a block so that its DC becomes the image's."""
+    out = block.new_zeros(block.shape[0], *shape)
+    top, left = shape[0] // 2 - block.shape[1] // 2, shape[1] // 2 - block.shape[2] // 2
+    out[:, top : top + block.shape[1], left : left + block.shape[2]] = block
+    return out

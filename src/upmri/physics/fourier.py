@@ -1,0 +1,28 @@
+"""Centred orthonormal Fourier transforms over the last axes of complex tensors."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+_PLANE = (-2, -1)
+
+
+def fft2c(image: Tensor) -> Tensor:
+    """Image to k-space, F x: DC lies at (H//2, W//2) on both sides, ‖F x‖ = ‖x‖."""
+    return torch.fft.fftshift(torch.fft.fft2(torch.fft.ifftshift(image, _PLANE), norm="ortho"), _PLANE)
+
+
+def ifft2c(kspace: Tensor) -> Tensor:
+    """K-space to image, F* y, the inverse and the adjoint of :func:`fft2c`."""
+    return torch.fft.fftshift(torch.fft.ifft2(torch.fft.ifftshift(kspace, _PLANE), norm="ortho"), _PLANE)
+
+
+def fft1c(image: Tensor, dim: int = -1) -> Tensor:
+    """Centred orthonormal transform along one axis."""
+    return torch.fft.fftshift(torch.fft.fft(torch.fft.ifftshift(image, dim), dim=dim, norm="ortho"), dim)
+
+
+def ifft1c(kspace: Tensor, dim: int = -1) -> Tensor:
+    """Inverse of :func:`fft1c`."""
+    return torch.fft.fftshift(torch.fft.ifft(torch.fft.ifftshift(kspace, dim), dim=dim, norm="ortho"), dim)

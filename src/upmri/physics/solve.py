@@ -1,0 +1,155 @@
+"""Solvers for (N + λI) x = b, N = A*A: direct by readout rows for 1-D masks, conjugate gradients for any."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+# Rows factored together on the CPU: few enough that cropping to their common support pays, enough to amortise calls.
+_CPU_ROWS = 16
+# Bytes one block of factors may take while it is being made, on an accelerator.
+_CUDA_BLOCK = 2 << 30
+
+
+def per_slice(value: float | Tensor, like: Tensor) -> Tensor | float:
+    """Shape a scalar or one value a slice, (slice,), so that it multiplies images (…, slice, H, W)."""
+    if isinstance(value, Tensor) and value.ndim:
+        return value.to(like.real.dtype).reshape(-1, 1, 1)
+    return value
+
+
+def conjugate_gradients(
+    normal: Callable[[Tensor], Tensor], rhs: Tensor, damping: float | Tensor, *, iterations: int, tolerance: float = 0.0
+) -> Tensor:
+    """Solve (N + λI) x = b by conjugate gradients from x = 0, every image of the batch with its own scalars.
+
+    Parameters
+    ----------
+    normal
+        x ↦ N x, Hermitian and positive semidefinite.
+    rhs
+        b, (…, H, W).
+    damping
+        λ ≥ 0, one or one a slice; with λ = 0 the iterates stay in the range of N: k iterations regularise.
+    iterations
+        The most iterations taken.
+    tolerance
+        Stop when every image has ‖b − (N + λI)x‖ ≤ tolerance · ‖b‖. With 0 all iterations are taken.
+    """
+    damping = per_slice(damping, rhs)
+    x = torch.zeros_like(rhs)
+    residual = rhs.clone()
+    direction = rhs.clone()
+    energy = _energy(residual)
+    goal = energy * tolerance**2
+    # Below this an image is solved to rounding: its scalars become 0 instead of 0/0.
+    floor = energy * torch.finfo(energy.dtype).eps ** 2
+    every = 1 if rhs.device.type == "cpu" else 10  # asking an accelerator for a number makes it wait
+    for k in range(iterations):
+        if tolerance and k % every == 0 and bool((energy <= goal).all()):
+            break
+        image = normal(direction) + damping * direction
+        curvature = (direction.conj() * image).real.sum((-2, -1), keepdim=True)
+        live = (energy > floor) & (curvature > 0)
+        step = torch.where(live, energy / torch.where(live, curvature, 1), 0)
+        x = x + step * direction
+        residual = residual - step * image
+        fresh = _energy(residual)
+        direction = residual + torch.where(live, fresh / torch.where(live, energy, 1), 0) * direction
+        energy = fresh
+    return x
+
+
+def _energy(x: Tensor) -> Tensor:
+    return (x.real.square() + x.imag.square()).sum((-2, -1), keepdim=True)
+
+
+@dataclass(frozen=True)
+class _Block:
+    """Consecutive readout rows of some slices, cropped to the columns where any of them sees signal."""
+
+    slices: slice
+    rows: slice
+    columns: slice
+
+
+class RowSolver:
+    """Exact solver for 1-D Cartesian masks: one Hermitian W×W system a readout row, factored once.
+
+    The readout transform cancels in N, which leaves, for row h,
+
+        N_h[i, j] = T[(i−j) mod W] · Σ_c conj(S_c[h, i]) S_c[h, j],    T = inverse DFT of the shifted mask,
+
+    and N_h + λI = L L*. Where no coil sees anything N is 0, so rows are cropped to their support first.
+
+    Parameters
+    ----------
+    maps
+        Rows first: (slice, H, C, W).
+    mask
+        Shift-free, real: (slice, W).
+    damping
+        λ > 0, or (slice,).
+    keep
+        Bytes of factors that may be held; above it blocks are factored anew for every solve.
+    """
+
+    def __init__(self, maps: Tensor, mask: Tensor, damping: float | Tensor, *, keep: int) -> None:
+        self._maps, self._mask, self._damping = maps, mask, damping
+        self._blocks = list(_blocks(maps))
+        size = sum(_area(block) for block in self._blocks) * maps.element_size()
+        self._factors = [self._factor(block) for block in self._blocks] if size <= keep else None
+
+    def __call__(self, rhs: Tensor) -> Tensor:
+        """Solve for b (…, slice, H, W)."""
+        x = rhs / per_slice(self._damping, rhs)
+        columns = rhs.reshape(-1, *rhs.shape[-3:]).permute(1, 2, 3, 0)  # (slice, H, W, n)
+        solution = x.reshape(-1, *rhs.shape[-3:]).permute(1, 2, 3, 0)
+        for i, block in enumerate(self._blocks):
+            factor = self._factor(block) if self._factors is None else self._factors[i]
+            index = (block.slices, block.rows, block.columns)
+            half = torch.linalg.solve_triangular(factor, columns[index], upper=False)
+            solution[index] = torch.linalg.solve_triangular(factor.mH, half, upper=True)
+        return x
+
+    def _factor(self, block: _Block) -> Tensor:
+        maps = self._maps[block.slices, block.rows, :, block.columns]
+        width = self._mask.shape[-1]
+        point_spread = torch.fft.ifft(self._mask[block.slices].to(maps.dtype))  # T
+        offset = torch.arange(maps.shape[-1], device=maps.device)
+        toeplitz = point_spread[:, (offset[:, None] - offset[None, :]) % width]
+        system = (maps.mH @ maps).mul_(toeplitz[:, None])
+        damping = self._damping
+        if isinstance(damping, Tensor) and damping.ndim:
+            damping = damping[block.slices, None, None]
+        system.diagonal(dim1=-2, dim2=-1).add_(damping)
+        return torch.linalg.cholesky(system)
+
+
+def _area(block: _Block) -> int:
+    """Entries of a block's factors."""
+    width = block.columns.stop - block.columns.start
+    rows = block.rows.stop - block.rows.start
+    return (block.slices.stop - block.slices.start) * rows * width**2
+
+
+def _blocks(maps: Tensor) -> list[_Block]:
+    """Cut (slice, H, C, W) into blocks that hold all of the support."""
+    n, height, _, width = maps.shape
+    seen = (maps != 0).any(2).cpu()  # (slice, H, W)
+    if maps.device.type == "cpu":
+        n_step, h_step = 1, _CPU_ROWS
+    else:
+        rows = max(1, _CUDA_BLOCK // (width**2 * maps.element_size()))
+        n_step, h_step = max(1, rows // height), min(height, rows)
+    blocks = []
+    for s in range(0, n, n_step):
+        for h in range(0, height, h_step):
+            slices, rows_ = slice(s, min(s + n_step, n)), slice(h, min(h + h_step, height))
+            columns = seen[slices, rows_].flatten(0, 1).any(0).nonzero().flatten()
+            if len(columns):
+                blocks.append(_Block(slices, rows_, slice(int(columns[0]), int(columns[-1]) + 1)))
+    return blocks

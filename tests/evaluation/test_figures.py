@@ -1,0 +1,104 @@
+"""The comparison figure shows what it was given, and leaves matplotlib's global state alone."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from upmri import InputError
+from upmri.evaluation import comparison, psnr, ssim
+
+
+@pytest.fixture
+def images() -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+    g = torch.Generator().manual_seed(0)
+    x0 = torch.rand(3, 24, 40, generator=g) * torch.exp(1j * torch.rand(3, 24, 40, generator=g))
+    noise = torch.randn(3, 24, 40, dtype=torch.complex64, generator=g)
+    return x0, {"sense": x0 + 0.1 * noise, "upmri": x0 + 0.02 * noise}
+
+
+def panels(figure) -> list[np.ndarray]:
+    return [axes.images[0] for axes in figure.axes if axes.images]
+
+
+def texts(figure) -> list[str]:
+    return [t.get_text() for axes in figure.axes for t in axes.texts] + [t.get_text() for t in figure.texts]
+
+
+def test_shows_magnitudes_and_errors_in_shared_windows(images):
+    x0, xs = images
+    figure = comparison(x0, xs, error_gain=4, slice=2)
+    shown = panels(figure)
+    expected = [x0[2], *(x[2] for x in xs.values())]
+    for panel, x in zip(shown[:3], expected, strict=True):
+        np.testing.assert_allclose(panel.get_array(), x.abs())
+    for panel, x in zip(shown[3:], expected[1:], strict=True):
+        np.testing.assert_allclose(panel.get_array(), (x.abs() - x0[2].abs()).abs())
+    top = np.quantile(x0[2].abs(), 0.995)
+    assert [p.get_clim() for p in shown[:3]] == [pytest.approx((0, top))] * 3
+    assert [p.get_clim() for p in shown[3:]] == [pytest.approx((0, top / 4))] * 2
+    assert "error ×4" in texts(figure)
+
+
+def test_prints_the_scores_of_the_slice_shown(images):
+    x0, xs = images
+    written = " ".join(texts(comparison(x0, xs, title="A brain")))
+    for name, x in xs.items():
+        assert name in written
+        assert f"{psnr(x[1], x0[1]).item():.1f} dB  ·  SSIM {ssim(x[1], x0[1]).item():.3f}" in written
+    assert "A brain" in written
+
+
+def test_prints_the_scores_given(images):
+    x0, xs = images
+    written = " ".join(texts(comparison(x0, xs, scores={"upmri": {"psnr": 41.26}})))
+    assert "41.3 dB" in written
+    assert written.count("dB") == 1
+
+
+@pytest.mark.parametrize("suffix", ["png", "pdf", "svg"])
+def test_saves(images, tmp_path, suffix):
+    x0, xs = images
+    path = tmp_path / f"figure.{suffix}"
+    comparison(x0, xs, path)
+    assert path.stat().st_size > 1000
+
+
+def test_the_first_row_is_on_top_and_the_first_column_left(tmp_path):
+    x0 = torch.zeros(32, 32)
+    x0[:8, :16] = 1
+    comparison(x0, {"same": x0}, tmp_path / "figure.png", title="t")
+    picture = np.asarray(Image.open(tmp_path / "figure.png").convert("L")).astype(float)
+    # The reference fills two inches of the left half, 300 rows that end 45 below the middle, 130 below the top.
+    reference = picture[125:425, : picture.shape[1] // 2]
+    white = np.argwhere(reference > 240)
+    rows, columns = np.ptp(white, axis=0) + 1
+    assert 60 <= rows <= 80  # 8 of 32 pixels of two inches at 150 dpi
+    assert 140 <= columns <= 160
+    assert white[:, 1].min() < 25
+
+
+def test_leaves_no_trace():
+    code = (
+        "import sys, torch; from upmri.evaluation import comparison; assert 'matplotlib' not in sys.modules; "
+        "x = torch.ones(8, 8); comparison(x, {'x': x}); assert 'matplotlib.pyplot' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_bad_input(images, tmp_path):
+    x0, xs = images
+    with pytest.raises(InputError, match="images"):
+        comparison(x0, {})
+    with pytest.raises(InputError, match=r"half.*\(24, 40\)"):
+        comparison(x0, {"half": x0[..., :20]})
+    with pytest.raises(InputError, match="slice: expected one of the 3"):
+        comparison(x0, xs, slice=3)
+    with pytest.raises(InputError, match="error_gain"):
+        comparison(x0, xs, error_gain=0)
+    with pytest.raises(InputError, match="path"):
+        comparison(x0, xs, tmp_path / "figure.docx")
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+from upmri import InputError, formats, load
+from upmri.formats import check_target, nifti, save, suffixes
+
+
+@pytest.mark.parametrize(
+    ("name", "coils", "matrix", "mask", "acceleration"),
+    [
+        ("invivo_brain_16ch_kspace", 16, (128, 128), (1, 1, 128), 1.0),
+        ("brain_8ch_poisson_kspace", 8, (230, 180), (1, 230, 180), 8.04),
+    ],
+)
+def test_real_scans_are_read(data, name, coils, matrix, mask, acceleration):
+    path = data / "scans" / f"{name}.npy"
+    with formats.open_source(path) as source:
+        assert (source.slices, source.coils, source.matrix, source.name) == (1, coils, matrix, name)
+        scan = source.read(slice(0, 1))
+    assert scan.name == name
+    assert (scan.coils, scan.matrix, tuple(scan.mask.shape)) == (coils, matrix, mask)
+    assert scan.acceleration == pytest.approx(acceleration, rel=1e-3)
+    assert torch.equal(scan.kspace[0], torch.from_numpy(np.load(path)).to(torch.complex64))
+
+
+def test_nothing_heavy_is_imported_before_it_is_needed():
+    code = "import sys, upmri.formats; sys.exit(bool({'h5py', 'nibabel', 'matplotlib'} & set(sys.modules)))"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_npy_is_the_complex_image(tmp_path, rec):
+    image = np.load(save(rec, tmp_path / "x.npy"))
+    assert image.dtype == np.complex64
+    np.testing.assert_array_equal(image, rec.image.numpy())
+
+
+@pytest.mark.parametrize("suffix", suffixes())
+def test_every_suffix_writes_and_overwrites_when_allowed(tmp_path, rec, suffix):
+    path = tmp_path / f"x.y{suffix.upper()}"
+    assert rec.save(str(path)) == path
+    first = path.read_bytes()
+    with pytest.raises(InputError, match="exists already"):
+        rec.save(path)
+    path.write_bytes(b"old")
+    rec.save(path, overwrite=True)
+    assert path.read_bytes() == first
+    assert not [name for name in tmp_path.iterdir() if not name.name.startswith("x.y")]
+
+
+@pytest.mark.parametrize("name", ["x", "x.jpg", "x.gz", ".", "x.h5.bak"])
+def test_an_unknown_suffix_lists_the_known(tmp_path, rec, name):
+    with pytest.raises(InputError, match=r"ends in \.nii\.gz, \.nii, \.h5, \.npy, \.cfl, \.png"):
+        save(rec, tmp_path / name)
+    with pytest.raises(InputError, match=r"ends in \.nii\.gz"):
+        check_target(tmp_path / name)
+
+
+def test_a_target_is_checked_before_the_work(tmp_path, rec):
+    check_target(tmp_path / "x.nii")
+    assert not list(tmp_path.iterdir())
+    save(rec, tmp_path / "x.nii")
+    check_target(tmp_path / "x.nii", overwrite=True)
+    with pytest.raises(InputError, match="exists already"):
+        check_target(tmp_path / "x.nii")
+    with pytest.raises(InputError, match="magnitudes only"):
+        check_target(tmp_path / "x.png", complex=True)
+    with pytest.raises(InputError, match="expected a folder that exists"):
+        check_target(tmp_path / "absent" / "x.nii")
+
+
+def test_a_missing_folder_is_named(tmp_path, rec):
+    with pytest.raises(InputError, match=r"expected a folder that exists, there is no .*absent"):
+        save(rec, tmp_path / "absent" / "x.nii")
+
+
+@pytest.mark.parametrize("suffix", suffixes())
+def test_a_full_disk_leaves_what_was_there(tmp_path, rec, suffix, monkeypatch):
+    path = tmp_path / f"x{suffix}"
+    path.write_bytes(b"old")
+
+    def full(_descriptor):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        save(rec, path, overwrite=True)
+    assert [file.name for file in tmp_path.iterdir()] == [path.name]
+    assert path.read_bytes() == b"old"
+
+
+def test_a_writer_that_fails_half_way_leaves_nothing(tmp_path, rec, monkeypatch):
+    monkeypatch.setattr(nifti, "describe", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        save(rec, tmp_path / "x.nii")
+    assert not list(tmp_path.iterdir())
+
+
+def test_slices_out_of_range_name_the_file_and_the_count(tmp_path, scan):
+    scan.save(tmp_path / "x.h5")
+    with pytest.raises(InputError, match=r"x\.h5: slices: .* \(there are 5 slices\).*got '3:7'"):
+        load(tmp_path / "x.h5", "3:7")

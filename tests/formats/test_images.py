@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+import gzip
+
+import nibabel
+import numpy as np
+import pytest
+
+from upmri import InputError
+from upmri.formats import load_images, save
+
+
+@pytest.mark.parametrize("shape", [(4, 5), (3, 4, 5)])
+@pytest.mark.parametrize("dtype", [np.uint8, np.float32, ">f8", np.complex64])
+def test_npy_is_slice_row_column(tmp_path, shape, dtype):
+    image = np.arange(np.prod(shape)).reshape(shape).astype(dtype)
+    np.save(tmp_path / "x.npy", image)
+    np.testing.assert_array_equal(load_images(tmp_path / "x.npy"), image.reshape(-1, 4, 5))
+
+
+@pytest.mark.parametrize("suffix", [".nii", ".nii.gz"])
+@pytest.mark.parametrize("kind", [nibabel.Nifti1Image, nibabel.Nifti2Image])
+def test_nifti_is_row_column_slice_frame(tmp_path, suffix, kind):
+    voxels = np.arange(4 * 5 * 3 * 2, dtype=np.int16).reshape(4, 5, 3, 2)
+    nibabel.save(kind(voxels, np.eye(4)), tmp_path / f"x{suffix}")
+    images = load_images(tmp_path / f"x{suffix}")
+    assert images.shape == (6, 4, 5)
+    for frame in range(2):
+        for at in range(3):
+            np.testing.assert_array_equal(images[3 * frame + at], voxels[:, :, at, frame])
+
+
+def test_values_are_scaled_as_the_header_says(tmp_path):
+    nifti = nibabel.Nifti1Image(np.array([[0.0, 0.5], [1.0, 2.0]]), np.eye(4))
+    nifti.set_data_dtype(np.int16)
+    nibabel.save(nifti, tmp_path / "x.nii")
+    np.testing.assert_allclose(load_images(tmp_path / "x.nii")[0], [[0, 0.5], [1, 2]], atol=1e-4)
+
+
+@pytest.mark.parametrize("suffix", [".nii", ".nii.gz"])
+def test_what_was_saved_is_read_back(tmp_path, rec, suffix):
+    path = save(rec, tmp_path / f"x{suffix}", complex=True)
+    np.testing.assert_array_equal(load_images(path), rec.image.numpy())
+
+
+def test_what_is_no_image_is_refused(tmp_path, scan):
+    def refuse(name: str, complaint: str, **options) -> None:
+        with pytest.raises(InputError, match=rf"{name}: .*{complaint}"):
+            load_images(tmp_path / name, **options)
+
+    refuse("absent.npy", "no such file")
+    scan.save(tmp_path / "x.h5")
+    refuse("x.h5", "not a kind of image that is known")
+    for name, array in {"text": np.array("x"), "rank": np.ones((1, 2, 3, 4)), "object": np.array([{}])}.items():
+        np.save(tmp_path / f"{name}.npy", array, allow_pickle=True)
+        refuse(f"{name}.npy", "expected")
+    np.save(tmp_path / "nan.npy", np.full((2, 2), np.nan))
+    refuse("nan.npy", "image: expected finite values")
+    np.save(tmp_path / "large.npy", np.ones((200, 200)))
+    refuse("large.npy", "more than the limit", max_bytes=1000)
+
+
+def test_a_nifti_header_is_not_believed(tmp_path):
+    header = nibabel.Nifti1Header()
+    header.set_data_shape((20000, 20000, 20000))
+    header.set_data_dtype(np.float32)
+    header["magic"], header["vox_offset"] = b"n+1", 352
+    (tmp_path / "x.nii").write_bytes(header.binaryblock + bytes(4096))
+    with gzip.open(tmp_path / "x.nii.gz", "wb") as file:
+        file.write(header.binaryblock + bytes(4096))
+    for name in ("x.nii", "x.nii.gz"):
+        with pytest.raises(InputError, match=rf"{name}: image: .*GiB, more than the limit"):
+            load_images(tmp_path / name)
+        with pytest.raises(InputError, match=rf"{name}: (damaged|too large)"):
+            load_images(tmp_path / name, max_bytes=2**60)
+
+
+def test_a_nifti_cut_short_is_refused(tmp_path):
+    nibabel.save(nibabel.Nifti1Image(np.ones((8, 8, 8)), np.eye(4)), tmp_path / "x.nii.gz")
+    whole = (tmp_path / "x.nii.gz").read_bytes()
+    for length in (3, 20, len(whole) // 2, len(whole) - 1):
+        (tmp_path / "x.nii.gz").write_bytes(whole[:length])
+        with pytest.raises(InputError, match=r"x\.nii\.gz: "):
+            load_images(tmp_path / "x.nii.gz")

@@ -1,0 +1,199 @@
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from upmri import InputError, Reconstruction, Scan, load
+from upmri.formats import load_reconstruction, open_source, save
+
+floats = st.floats(width=32, allow_nan=False, allow_infinity=False)
+complexes = st.complex_numbers(width=64, allow_nan=False, allow_infinity=False)
+json_like = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats(allow_nan=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
+)
+meta = st.dictionaries(st.text(), json_like, max_size=3)
+spacing = st.none() | st.tuples(*[st.floats(1e-3, 1e3)] * 3)
+shapes = st.tuples(*[st.integers(1, 4)] * 4)
+
+
+def array(draw: st.DrawFn, shape: tuple[int, ...], elements=complexes, dtype=np.complex64):
+    return draw(hnp.arrays(dtype, shape, elements=elements))
+
+
+@st.composite
+def scans(draw: st.DrawFn) -> Scan:
+    n, _, h, w = shape = draw(shapes)
+    kspace = array(draw, shape)
+    kspace[:, 0, :, 0] = 1  # some of every slice is sampled
+    points = draw(st.booleans())
+    mask = (kspace != 0).any(1) if points else (kspace != 0).any((1, 2))[:, None]
+    return Scan(
+        kspace=kspace,
+        mask=draw(st.sampled_from([None, mask])),
+        maps=array(draw, shape) if draw(st.booleans()) else None,
+        reference=array(draw, (n, h, w)) if draw(st.booleans()) else None,
+        noise=draw(st.none() | st.floats(0, 1e300)),
+        spacing=draw(spacing),
+        name=draw(st.text()),
+        meta=draw(meta),
+    )
+
+
+@st.composite
+def reconstructions(draw: st.DrawFn) -> Reconstruction:
+    shape = draw(shapes)[1:]
+    return Reconstruction(
+        image=array(draw, shape),
+        samples=array(draw, (2, *shape)) if draw(st.booleans()) else None,
+        std=array(draw, shape, st.floats(0, 8, width=32), np.float32) if draw(st.booleans()) else None,
+        reference=array(draw, shape) if draw(st.booleans()) else None,
+        method=draw(st.text()),
+        settings=draw(meta),
+        seconds=draw(st.floats(0, 1e9)),
+        spacing=draw(spacing),
+        name=draw(st.text()),
+        meta=draw(meta),
+    )
+
+
+def assert_same(a: object, b: object) -> None:
+    """Every field equal to the last bit, signs of zero and Nones included."""
+    assert vars(a).keys() == vars(b).keys()
+    for name, value in vars(a).items():
+        other = vars(b)[name]
+        if isinstance(value, torch.Tensor):
+            assert value.dtype == other.dtype, name
+            assert value.shape == other.shape, name
+            assert value.contiguous().numpy().tobytes() == other.contiguous().numpy().tobytes(), name
+        else:
+            assert repr(value) == repr(other), name  # repr tells 1 from True and 1.0, and -0.0 from 0.0
+
+
+@given(scan=scans())
+@settings(max_examples=40, deadline=None)
+def test_a_scan_comes_back_bit_for_bit(scan, tmp_path_factory):
+    path = tmp_path_factory.mktemp("scan") / "x.h5"
+    assert scan.save(path) == path
+    assert_same(load(path), scan)
+    assert_same(load(path, -1), scan[-1])
+
+
+@given(rec=reconstructions())
+@settings(max_examples=40, deadline=None)
+def test_a_reconstruction_comes_back_bit_for_bit(rec, tmp_path_factory):
+    path = tmp_path_factory.mktemp("rec") / "x.h5"
+    assert rec.save(path) == path
+    assert_same(load_reconstruction(path), rec)
+
+
+def test_strided_and_conjugated_tensors_are_written_as_they_read(tmp_path, gaussian):
+    kspace = torch.from_numpy(gaussian(4, 6, 3, 5)).conj().permute(0, 2, 1, 3)
+    scan = Scan(kspace=kspace)
+    scan.save(tmp_path / "x.h5")
+    assert torch.equal(load(tmp_path / "x.h5").kspace, kspace.resolve_conj())
+
+
+def test_slices_are_read_as_a_list_would_give_them(tmp_path, scan):
+    scan.save(tmp_path / "x.h5")
+    assert_same(load(tmp_path / "x.h5", "1:5:2"), scan[1:5:2])
+    with open_source(tmp_path / "x.h5") as source:
+        assert (source.slices, source.coils, source.matrix, source.name) == (5, 3, (8, 6), "x")
+        for index in range(source.slices):
+            assert_same(source.read(index), scan[index])
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="counts the bytes read in /proc")
+def test_one_slice_costs_one_slice(tmp_path, gaussian):
+    Scan(kspace=gaussian(32, 4, 64, 64)).save(tmp_path / "x.h5")
+    one = (tmp_path / "x.h5").stat().st_size // 32
+
+    def bytes_read() -> int:
+        return int(Path("/proc/self/io").read_text().split()[1])
+
+    with open_source(tmp_path / "x.h5") as source:
+        before = bytes_read()
+        source.read(slice(20, 21))
+        assert one <= bytes_read() - before < 2 * one
+
+
+def test_forty_gigabytes_are_no_burden_when_one_slice_is_asked_for(tmp_path, gaussian):
+    Scan(kspace=gaussian(1, 2, 64, 64)).save(tmp_path / "x.h5")
+    with h5py.File(tmp_path / "x.h5", "r+") as file:
+        for name in ("kspace", "mask"):
+            data = file[name][:]
+            del file[name]
+            shape = (700_000, *data.shape[1:])
+            file.create_dataset(name, shape, data.dtype, chunks=(1, *data.shape[1:]))[7] = data[0]
+    assert torch.equal(load(tmp_path / "x.h5", 7).kspace, torch.from_numpy(gaussian(1, 2, 64, 64)))
+    with pytest.raises(InputError, match=r"x\.h5: 700000 of 700000 slices: .* GiB, more than the limit of 8 GiB"):
+        load(tmp_path / "x.h5")
+    with pytest.raises(InputError, match=r"limit of 0\.0001"):
+        load(tmp_path / "x.h5", "7:10", max_bytes=2**17)
+
+
+def test_scans_and_reconstructions_are_told_apart(tmp_path, scan, rec):
+    scan.save(tmp_path / "scan.h5")
+    save(rec, tmp_path / "rec.h5")
+    with pytest.raises(InputError, match=r"rec\.h5: expected a scan written by UPMRI, got reconstruction"):
+        load(tmp_path / "rec.h5")
+    with pytest.raises(InputError, match=r"scan\.h5: expected a reconstruction written by UPMRI, got scan"):
+        load_reconstruction(tmp_path / "scan.h5")
+    np.save(tmp_path / "x.npy", scan.kspace.numpy())
+    with pytest.raises(InputError, match=r"x\.npy: expected a reconstruction"):
+        load_reconstruction(tmp_path / "x.npy")
+
+
+def test_a_flipped_bit_is_an_error(tmp_path, scan):
+    scan.save(tmp_path / "x.h5")
+    raw = (tmp_path / "x.h5").read_bytes()
+    at = raw.index(scan.kspace[2].numpy().tobytes())
+    (tmp_path / "x.h5").write_bytes(raw[:at] + bytes([raw[at] ^ 1]) + raw[at + 1 :])
+    load(tmp_path / "x.h5", 1)
+    with pytest.raises(InputError, match="damaged"):
+        load(tmp_path / "x.h5", 2)
+
+
+def test_the_suffix_of_a_scan_is_h5(tmp_path, scan):
+    with pytest.raises(InputError, match=r"x\.npy: expected a name that ends in \.h5"):
+        scan.save(tmp_path / "x.npy")
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        (lambda f: f.attrs.modify("version", 2), "expected version 1 of UPMRI's HDF5, got 2"),
+        (lambda f: f.attrs.create("version", "1"), "version: expected a short attribute of fixed length"),
+        (lambda f: f.__delitem__("header"), "header: expected a JSON text"),
+        (lambda f: (f.__delitem__("header"), f.__setitem__("header", np.bytes_(b"{}"))), "header: expected JSON with"),
+        (lambda f: (f.__delitem__("header"), f.__setitem__("header", np.bytes_(b"[" * 99999))), "damaged"),
+        (lambda f: f.__delitem__("kspace"), "kspace: expected a dataset of 4 axes"),
+        (lambda f: f.__delitem__("mask"), "mask: expected a dataset of 3 axes"),
+        (lambda f: (f.__delitem__("mask"), f.__setitem__("mask", np.ones((9, 1, 6), bool))), "mask: expected 5 slices"),
+        (lambda f: (f.__delitem__("maps"), f.__setitem__("maps", np.ones((5, 3, 8, 6)))), "maps: expected a complex"),
+        (lambda f: (f.__delitem__("maps"), f.create_group("maps")), "maps: expected a dataset, got a group"),
+        (lambda f: f["kspace"].write_direct(np.full((5, 3, 8, 6), np.nan, np.complex64)), "kspace: expected finite"),
+    ],
+)
+def test_what_is_wrong_inside_is_named(tmp_path, scan, change, complaint):
+    scan.save(tmp_path / "x.h5")
+    with h5py.File(tmp_path / "x.h5", "r+") as file:
+        change(file)
+    with pytest.raises(InputError, match=rf"x\.h5: {complaint}"):
+        load(tmp_path / "x.h5")
+
+
+def test_a_header_that_could_not_be_read_is_not_written(tmp_path, scan):
+    huge = Scan(kspace=scan.kspace, meta={"x": "a" * 2**24})
+    with pytest.raises(InputError, match="meta: expected at most"):
+        huge.save(tmp_path / "x.h5")
+    assert not list(tmp_path.iterdir())

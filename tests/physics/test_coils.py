@@ -1,0 +1,65 @@
+import pytest
+import torch
+
+import upmri
+from upmri.errors import InputError
+from upmri.physics.coils import compress, estimate_noise, noise_covariance, whiten
+from upmri.physics.phantom import phantom_scan
+
+
+def test_whitened_noise_is_white(rng):
+    mixing = rng(4, 4) + 2 * torch.eye(4)
+    noise = (mixing @ rng(4, 20000)).reshape(4, 100, 200)
+    covariance = noise_covariance(noise)
+    assert torch.allclose(covariance, mixing @ mixing.mH, atol=0.05 * covariance.abs().max().item())
+    white = whiten(noise[None], covariance)
+    assert torch.allclose(noise_covariance(white[0]), torch.eye(4, dtype=white.dtype), atol=1e-10)
+
+
+def test_too_few_noise_samples(rng):
+    with pytest.raises(InputError, match="too few"):
+        noise_covariance(rng(8, 10))
+
+
+def test_a_dead_coil_cannot_be_whitened(rng):
+    with pytest.raises(InputError, match="positive definite"):
+        whiten(rng(1, 2, 4, 4), torch.tensor([[1, 0], [0, 0]], dtype=torch.complex128))
+
+
+def test_compression_keeps_what_a_low_rank_array_sees(rng):
+    virtual = rng(1, 3, 16, 16)
+    kspace = torch.einsum("cv,nvhw->nchw", rng(8, 3), virtual)
+    small = compress(upmri.Scan(kspace=kspace), 3)
+    assert small.coils == 3
+    assert torch.allclose(small.kspace.norm(), kspace.to(torch.complex64).norm(), rtol=1e-4)
+    with pytest.raises(InputError, match="1 to 8"):
+        compress(upmri.Scan(kspace=kspace), 9)
+
+
+def test_compressed_maps_still_explain_the_scan():
+    scan = phantom_scan((64, 64), coils=8)
+    small = compress(scan, 6)
+    image = (small.maps.conj() * upmri.physics.fourier.ifft2c(small.kspace)).sum(1)
+    before = (scan.maps.conj() * upmri.physics.fourier.ifft2c(scan.kspace)).sum(1)
+    assert (image.abs() - before.abs()).norm() < 0.05 * before.abs().norm()
+    norms = small.maps.abs().square().sum(1).sqrt()
+    assert torch.allclose(norms[norms > 0], torch.tensor(1.0))
+
+
+@pytest.mark.parametrize("acceleration", [2, 4])
+@pytest.mark.parametrize("sigma", [0.002, 0.02])
+def test_noise_is_found_within_15_percent(sigma, acceleration):
+    scan = upmri.simulate(upmri.demo.brain(), acceleration=acceleration, acs=16, noise=sigma)
+    assert torch.allclose(estimate_noise(scan), torch.tensor(sigma), rtol=0.15)
+
+
+def test_noise_scales_with_the_data():
+    scan = upmri.simulate(upmri.demo.brain()[:1], noise=0.02)
+    louder = upmri.Scan(kspace=1000 * scan.kspace)
+    assert torch.allclose(estimate_noise(louder), 1000 * estimate_noise(scan), rtol=1e-3)
+
+
+def test_no_calibration_lines(rng):
+    kspace = rng(1, 4, 32, 32) * (torch.arange(32) % 4 == 1)
+    with pytest.raises(InputError, match="^noise"):
+        estimate_noise(upmri.Scan(kspace=kspace))

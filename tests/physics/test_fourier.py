@@ -1,0 +1,32 @@
+import numpy as np
+import pytest
+import torch
+
+from upmri.physics.fourier import fft1c, fft2c, ifft1c, ifft2c
+
+
+@pytest.mark.parametrize("shape", [(8, 8), (7, 9), (3, 6, 5)])
+def test_agrees_with_numpy(shape, rng):
+    x = rng(*shape)
+    axes = (-2, -1)
+    expected = np.fft.fftshift(np.fft.fft2(np.fft.ifftshift(x.numpy(), axes), norm="ortho"), axes)
+    assert np.allclose(fft2c(x).numpy(), expected, atol=1e-12)
+    assert torch.allclose(ifft2c(fft2c(x)), x)
+
+
+@pytest.mark.parametrize("n", [8, 9])
+def test_a_point_at_the_centre_has_a_flat_spectrum(n):
+    x = torch.zeros(n, n, dtype=torch.complex128)
+    x[n // 2, n // 2] = 1
+    assert torch.allclose(fft2c(x), torch.full((n, n), 1 / n, dtype=torch.complex128))
+
+
+def test_two_one_dimensional_transforms_make_the_plane(rng):
+    x = rng(6, 7)
+    assert torch.allclose(fft1c(fft1c(x, -1), -2), fft2c(x))
+    assert torch.allclose(ifft1c(ifft1c(x, -1), -2), ifft2c(x))
+
+
+def test_is_unitary(rng):
+    x, y = rng(5, 8), rng(5, 8)
+    assert torch.allclose(torch.vdot(fft2c(x).flatten(), y.flatten()), torch.vdot(x.flatten(), ifft2c(y).flatten()))

@@ -1,0 +1,59 @@
+import pytest
+import torch
+
+from upmri.physics.solve import conjugate_gradients
+
+
+def hermitian(rng, n=12, batch=3):
+    factor = rng(batch, n, n)
+    return factor @ factor.mH / n
+
+
+def apply(matrix):
+    return lambda x: (matrix @ x.flatten(-2)[..., None])[..., 0].unflatten(-1, x.shape[-2:])
+
+
+def test_reaches_the_dense_solution(rng):
+    matrix, rhs = hermitian(rng), rng(3, 3, 4)
+    expected = torch.linalg.solve(matrix + 0.1 * torch.eye(12), rhs.flatten(1)).unflatten(-1, (3, 4))
+    x = conjugate_gradients(apply(matrix), rhs, 0.1, iterations=100, tolerance=1e-12)
+    assert torch.allclose(x, expected)
+
+
+@pytest.mark.parametrize("tolerance", [1e-1, 1e-4])
+def test_stops_at_the_tolerance(rng, tolerance):
+    matrix, rhs, calls = hermitian(rng), rng(3, 3, 4), []
+
+    def normal(x):
+        calls.append(1)
+        return apply(matrix)(x)
+
+    x = conjugate_gradients(normal, rhs, 0.1, iterations=1000, tolerance=tolerance)
+    residual = rhs - apply(matrix)(x) - 0.1 * x
+    assert bool((residual.flatten(1).norm(dim=1) <= 1.01 * tolerance * rhs.flatten(1).norm(dim=1)).all())
+    assert len(calls) < 30
+
+
+def test_k_iterations_are_the_krylov_optimum(rng):
+    # The k-th iterate minimises the energy norm of the error over the Krylov space of dimension k.
+    matrix, rhs, k = hermitian(rng, batch=1), rng(1, 3, 4), 4
+    x = conjugate_gradients(apply(matrix), rhs, 0.0, iterations=k).flatten()
+    basis = torch.stack([torch.linalg.matrix_power(matrix[0], i) @ rhs.flatten() for i in range(k)], 1)
+    best = basis @ torch.linalg.solve(basis.mH @ matrix[0] @ basis, basis.mH @ rhs.flatten())
+    assert torch.allclose(x, best)
+
+
+def test_every_image_has_its_own_scalars(rng):
+    matrix, rhs = hermitian(rng), rng(3, 3, 4) * torch.tensor([1.0, 1e6, 1e-6])[:, None, None]
+    together = conjugate_gradients(apply(matrix), rhs, 0.1, iterations=5)
+    pairs = zip(matrix, rhs, strict=True)
+    alone = torch.cat([conjugate_gradients(apply(m[None]), b[None], 0.1, iterations=5) for m, b in pairs])
+    assert torch.allclose(together, alone, rtol=1e-9, atol=0)
+
+
+def test_a_solved_image_in_the_batch_stays_finite(rng):
+    rhs = rng(2, 3, 4)
+    rhs[1] = 0
+    x = conjugate_gradients(lambda z: 0.5 * z, rhs, 0.5, iterations=50)
+    assert torch.equal(x[1], torch.zeros_like(x[1]))
+    assert torch.allclose(x[0], rhs[0])

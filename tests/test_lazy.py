@@ -1,0 +1,35 @@
+"""`import upmri` and `upmri --help` load no torch."""
+
+import subprocess
+import sys
+
+import pytest
+
+
+@pytest.mark.parametrize("code", ["import upmri", "import upmri; upmri.__version__; dir(upmri)", "import upmri.cli"])
+def test_no_torch(code):
+    heavy = "[m for m in ('torch', 'numpy', 'h5py', 'matplotlib', 'nibabel') if m in sys.modules]"
+    out = subprocess.run(
+        [sys.executable, "-c", f"import sys; {code}; print({heavy})"], capture_output=True, text=True, check=True
+    )
+    assert out.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("command", [[], ["recon"], ["demo"], ["info"], ["simulate"], ["methods"]])
+def test_help_loads_no_torch(command):
+    code = (
+        f"import sys, atexit; sys.argv = ['upmri', *{command!r}, '--help'];"
+        "atexit.register(lambda: print('TORCH' if 'torch' in sys.modules else 'LIGHT', file=sys.stderr));"
+        "from upmri.cli import main; main()"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "Usage" in out.stdout
+    assert "LIGHT" in out.stderr
+
+
+def test_unknown_names_are_attribute_errors():
+    import upmri
+
+    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+        _ = upmri.nonsense
+    assert {"Scan", "load", "physics", "reconstruct"} <= set(dir(upmri))

@@ -1,0 +1,266 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from upmri import InputError, Reconstruction, Scan
+
+
+def gaussian(*shape: int, seed: int = 0) -> torch.Tensor:
+    return torch.randn(*shape, dtype=torch.complex64, generator=torch.Generator().manual_seed(seed))
+
+
+KSPACE = gaussian(2, 3, 8, 6)
+
+
+def zeroed(*where) -> torch.Tensor:
+    kspace = KSPACE.clone()
+    kspace[where] = 0
+    return kspace
+
+
+# --- what is taken ----------------------------------------------------------------------------------------------------
+
+
+def test_only_kspace_is_required():
+    scan = Scan(kspace=KSPACE)
+    assert scan.kspace.dtype == torch.complex64
+    assert (len(scan), scan.coils, scan.matrix, scan.acceleration) == (2, 3, (8, 6), 1.0)
+    assert (scan.maps, scan.reference, scan.noise, scan.spacing, scan.name, scan.meta) == (None,) * 4 + ("", {})
+
+
+def test_a_single_slice_may_come_without_its_axis():
+    scan = Scan(kspace=KSPACE[0], maps=KSPACE[0], reference=KSPACE[0, 0])
+    assert scan.kspace.shape == scan.maps.shape == (1, 3, 8, 6)
+    assert scan.reference.shape == (1, 8, 6)
+
+
+ARRAYS = {
+    "numpy": lambda k: k.numpy(),
+    "double": lambda k: k.numpy().astype(np.complex128),
+    "big-endian": lambda k: k.numpy().astype(">c8"),
+    "reversed": lambda k: np.ascontiguousarray(k.numpy()[..., ::-1])[..., ::-1],
+    "fortran": lambda k: np.asfortranarray(k.numpy()),
+    "read-only": lambda k: np.frombuffer(k.numpy().tobytes(), np.complex64).reshape(k.shape),
+    "list": lambda k: k.tolist(),
+    "conjugate": lambda k: k.conj().clone().resolve_conj().conj(),
+    "with gradient": lambda k: k.clone().requires_grad_(),
+    "strided": lambda k: k.mT.contiguous().mT,
+}
+
+
+@pytest.mark.parametrize("kind", ARRAYS)
+def test_arrays_of_any_kind_are_welcome(kind):
+    scan = Scan(kspace=ARRAYS[kind](KSPACE), mask=np.ones(6, np.uint8), reference=np.ones((2, 8, 6), np.int16))
+    assert torch.equal(scan.kspace, KSPACE)
+    assert not scan.kspace.requires_grad
+    assert not scan.kspace.is_conj()
+    assert scan.mask.dtype == torch.bool
+    assert scan.reference.dtype == torch.complex64
+
+
+def test_what_is_like_json_is_copied_and_made_plain():
+    meta = {"a": (1, np.float32(0.5)), "b": {"c": None}}
+    scan = Scan(kspace=KSPACE, meta=meta, noise=np.float32(0.5), spacing=np.array([1, 2, 3]))
+    assert scan.meta == {"a": [1, 0.5], "b": {"c": None}}
+    assert type(scan.meta["a"][1]) is float
+    meta["b"]["c"] = 1
+    assert scan.meta["b"]["c"] is None
+    assert (scan.noise, scan.spacing) == (0.5, (1.0, 2.0, 3.0))
+    assert Scan(kspace=KSPACE, meta=None).meta == {}
+
+
+# --- the mask ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shape", [(6,), (1, 6), (8, 6), (1, 1, 6), (2, 1, 6), (1, 8, 6), (2, 8, 6)])
+@pytest.mark.parametrize("dtype", [torch.bool, torch.int64, torch.float32])
+def test_masks_of_every_shape_mean_the_same(shape, dtype):
+    lines = torch.tensor([1, 1, 0, 1, 0, 1])
+    mask = lines.expand(shape).to(dtype)
+    scan = Scan(kspace=KSPACE * lines, mask=mask)
+    rows = 8 if 8 in shape else 1
+    assert torch.equal(scan.mask, lines.bool().expand(2, rows, 6))
+    assert scan.acceleration == pytest.approx(1.5)
+
+
+def test_lines_are_found_from_the_zeros():
+    mask = Scan(kspace=zeroed(1, ..., 4)).mask
+    assert mask.shape == (2, 1, 6)
+    assert mask[0].all()
+    assert mask[1, 0].tolist() == [True] * 4 + [False, True]
+
+
+def test_a_stray_zero_does_not_break_a_line():
+    kspace = zeroed(0, slice(None), 3, 2)
+    assert Scan(kspace=kspace).mask.shape == (2, 1, 6)
+    assert Scan(kspace=zeroed(0, 1, slice(1, 7))).mask.shape == (2, 1, 6)  # zeros of one coil alone say nothing
+
+
+@pytest.mark.parametrize("fraction", [0.1, 0.6, 0.9])
+def test_points_are_found_from_the_zeros(fraction):
+    points = torch.rand(2, 32, 24, generator=torch.Generator().manual_seed(0)) < fraction
+    scan = Scan(kspace=gaussian(2, 3, 32, 24) * points[:, None])
+    assert torch.equal(scan.mask, points)
+    assert scan.acceleration == pytest.approx(points.numel() / int(points.sum()))
+
+
+def test_a_partial_echo_is_not_taken_for_measured_zeros():
+    scan = Scan(kspace=zeroed(..., slice(0, 2), slice(None)))
+    assert scan.mask.shape == (2, 8, 6)
+    assert torch.equal(scan.mask[0, :, 0], torch.arange(8) >= 2)
+
+
+# --- what is refused --------------------------------------------------------------------------------------------------
+
+NAN = zeroed(0, 0, 0, 0)
+NAN[0, 0, 0, 0] = float("nan")
+CIRCULAR: dict[str, object] = {}
+CIRCULAR["self"] = CIRCULAR
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "complaint"),
+    [
+        ("kspace", KSPACE.real, "expected a complex array, got float32"),
+        ("kspace", KSPACE != 0, "expected a complex array, got bool"),
+        ("kspace", KSPACE[0, 0], r"expected \(\[slice,\] coil, readout, phase\), none of them 0, got \(8, 6\)"),
+        ("kspace", KSPACE[None], r"got \(1, 2, 3, 8, 6\)"),
+        ("kspace", KSPACE[:0], r"got \(0, 3, 8, 6\)"),
+        ("kspace", NAN, "expected finite values"),
+        ("kspace", KSPACE.to(torch.complex128) * 1e200, "expected finite values"),
+        ("kspace", "text", "expected a numeric array or tensor"),
+        ("kspace", None, "expected a numeric array or tensor"),
+        ("kspace", [[1j], [1j, 2j]], "expected a numeric array or tensor, got list"),
+        ("kspace", np.array([object()]), "expected a numeric array or tensor, got an array of object"),
+        ("mask", torch.ones(5), r"for 2 slices of 8×6, got \(5,\)"),
+        ("mask", torch.ones(3, 1, 6), r"got \(3, 1, 6\)"),
+        ("mask", torch.ones(2, 4, 6), r"got \(2, 4, 6\)"),
+        ("mask", torch.ones(1, 2, 8, 6), r"got \(1, 2, 8, 6\)"),
+        ("mask", torch.full((6,), 2), "expected booleans"),
+        ("mask", torch.ones(6) * 1j, "expected booleans"),
+        ("mask", torch.full((6,), float("nan")), "expected booleans"),
+        ("mask", "text", "expected a numeric array"),
+        ("mask", [1, 1, 1, 1, 1, 0], "16 samples of kspace are not 0 where the mask says nothing was sampled"),
+        ("maps", KSPACE.real, "expected a complex array"),
+        ("maps", KSPACE[0], r"expected shape \(2, 3, 8, 6\), got \(3, 8, 6\)"),
+        ("maps", KSPACE[:, :2], r"expected shape \(2, 3, 8, 6\), got \(2, 2, 8, 6\)"),
+        ("maps", NAN, "expected finite values"),
+        ("reference", KSPACE, r"expected shape \(2, 8, 6\)"),
+        ("reference", KSPACE[0, 0], r"expected shape \(2, 8, 6\), got \(8, 6\)"),
+        ("reference", NAN[:, 0], "expected finite values"),
+        ("noise", -1, "expected a finite σ₀ ≥ 0"),
+        ("noise", float("nan"), "expected a finite σ₀ ≥ 0"),
+        ("noise", "much", "expected a finite σ₀ ≥ 0"),
+        ("noise", [1, 2], "expected a finite σ₀ ≥ 0"),
+        ("noise", torch.ones(2), "expected a finite σ₀ ≥ 0"),
+        ("spacing", (1, 2), "expected three lengths"),
+        ("spacing", (1, 2, 0), "expected three lengths"),
+        ("spacing", (1, 2, "thick"), "expected three lengths"),
+        ("spacing", 1.0, "expected three lengths"),
+        ("name", None, "expected text"),
+        ("meta", [1], "expected a dictionary, got list"),
+        ("meta", {1: 2}, "expected JSON-like values"),
+        ("meta", {"x": {"y": object()}}, None),
+        ("meta", CIRCULAR, None),
+    ],
+)
+def test_each_rule_names_its_field(field, value, complaint):
+    with pytest.raises(InputError, match=rf"^{field}(\[.*\])?: .*{complaint or 'expected JSON-like values'}"):
+        Scan(**{"kspace": KSPACE, field: value})
+
+
+def test_lines_marked_but_empty_are_refused():
+    with pytest.raises(InputError, match="mask: 2 lines are marked as sampled, but kspace is 0 there"):
+        Scan(kspace=zeroed(..., 3), mask=torch.ones(6))
+
+
+def test_few_points_may_be_marked_but_empty():
+    kspace, mask = gaussian(2, 1, 16, 16), torch.ones(16, 16)
+    kspace[1, 0, :2, 0] = 0
+    assert Scan(kspace=kspace, mask=mask).mask.all()
+    kspace[1, 0, :3, 0] = 0  # over 1 % of its slice, though not of all
+    with pytest.raises(InputError, match="mask: 3 points are marked as sampled"):
+        Scan(kspace=kspace, mask=mask)
+
+
+def test_a_slice_without_samples_is_refused():
+    with pytest.raises(InputError, match="mask: nothing was sampled in slice 1; expected"):
+        Scan(kspace=zeroed(1))
+
+
+# --- parts ------------------------------------------------------------------------------------------------------------
+
+
+@given(st.integers(-6, 5) | st.slices(6).filter(lambda s: (s.step or 1) > 0))
+@settings(deadline=None)
+def test_slices_are_taken_like_a_lists(index):
+    scan = Scan(
+        kspace=gaussian(6, 2, 4, 3), maps=gaussian(6, 2, 4, 3), reference=gaussian(6, 4, 3), noise=1.0, name="x"
+    )
+    wanted = list(range(6))[index]
+    wanted = wanted if isinstance(wanted, list) else [wanted]
+    if not wanted:
+        with pytest.raises(InputError, match="kspace"):
+            scan[index]
+        return
+    part = scan[index]
+    for name in ("kspace", "mask", "maps", "reference"):
+        assert torch.equal(getattr(part, name), getattr(scan, name)[wanted])
+    assert (part.noise, part.name) == (1.0, "x")
+
+
+def test_a_scan_can_be_iterated():
+    assert [len(part) for part in Scan(kspace=KSPACE)] == [1, 1]
+    for beyond in (2, -3):
+        with pytest.raises(IndexError):
+            Scan(kspace=KSPACE)[beyond]
+
+
+# --- reconstructions --------------------------------------------------------------------------------------------------
+
+IMAGE = gaussian(2, 8, 6)
+
+
+def test_a_reconstruction_holds_cpu_tensors():
+    rec = Reconstruction(image=IMAGE.numpy(), samples=IMAGE[None].numpy(), std=IMAGE.abs().double(), reference=IMAGE)
+    assert torch.equal(rec.image, IMAGE)
+    assert rec.samples.shape == (1, 2, 8, 6)
+    assert rec.std.dtype == torch.float32
+    assert torch.equal(rec.std, IMAGE.abs())
+    assert len(rec) == 2
+
+
+def test_one_image_may_come_without_the_slice_axis():
+    rec = Reconstruction(image=IMAGE[0], std=IMAGE[0].abs(), reference=IMAGE[0])
+    assert rec.image.shape == rec.std.shape == rec.reference.shape == (1, 8, 6)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "complaint"),
+    [
+        ("image", IMAGE[0, 0], r"expected \(slice, readout, phase\), got \(6,\)"),
+        ("image", IMAGE[:0], r"got \(0, 8, 6\)"),
+        ("image", IMAGE * float("nan"), "expected finite values"),
+        ("samples", IMAGE, r"expected n of the image's \(2, 8, 6\), got \(2, 8, 6\)"),
+        ("samples", IMAGE[None][:0], r"got \(0, 2, 8, 6\)"),
+        ("samples", 1.0, r"got \(\)"),
+        ("std", -IMAGE.abs(), "expected real values ≥ 0"),
+        ("std", IMAGE, "expected real values ≥ 0"),
+        ("std", IMAGE.abs()[:, :4], "expected shape"),
+        ("std", "text", "expected a numeric array"),
+        ("reference", IMAGE[:1], "expected shape"),
+        ("method", None, "expected text"),
+        ("settings", {"x": object()}, "expected JSON-like values"),
+        ("seconds", -1, "expected a finite duration"),
+        ("spacing", (1,), "expected three lengths"),
+        ("name", 3, "expected text"),
+        ("meta", "text", "expected a dictionary"),
+    ],
+)
+def test_each_rule_of_a_reconstruction_names_its_field(field, value, complaint):
+    with pytest.raises(InputError, match=rf"^{field}(\[.*\])?: .*{complaint}"):
+        Reconstruction(**{"image": IMAGE, field: value})
