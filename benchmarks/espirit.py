@@ -15,6 +15,7 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
+
 import peers
 from peers import Cost, Row
 
@@ -23,10 +24,15 @@ THRESHOLD, CROP = 0.02, 0.95  # sigpy's own
 BRAIN = "scans/invivo_brain_16ch_kspace.npy"
 TITLES = {"brain": "brain in vivo", "simulated": "simulated head"}
 COLUMNS = {
-    "who": "program", "cpu": "CPU, 1 thread [s]", "cpu_threads": "CPU, all threads [s]", "wall": "wall, all threads [s]",
-    "ratio": "CPU / sigpy", "coverage": "object with maps",
-    "distance": "distance to sigpy", "unexplained": "unexplained",
-}  # fmt: skip
+    "who": "program",
+    "cpu": "CPU, 1 thread [s]",
+    "cpu_threads": "CPU, all threads [s]",
+    "wall": "wall, all threads [s]",
+    "ratio": "CPU / sigpy",
+    "coverage": "object with maps",
+    "distance": "distance to sigpy",
+    "unexplained": "unexplained",
+}
 
 
 def lines(width: int) -> int:
@@ -112,14 +118,11 @@ def compare(args: argparse.Namespace, kind: str, kspace: np.ndarray, images: np.
     rows: list[Row] = []
     maps: dict[str, np.ndarray] = {}
     for name in ("upmri", "sigpy", "bart"):
-        if not peers.available(name):
-            rows.append({"who": name + ": not installed"})
-            continue
         with tempfile.TemporaryDirectory() as folder:
             np.save(Path(folder) / "kspace.npy", kspace)
-            report = peers.contest(args, name, Path(folder))
+            report = peers.contest(args, name, name, Path(folder))
             if "failed" in report:
-                rows.append({"who": f"{name} failed: {report['failed']}"})
+                rows.append({"who": f"{name}: {report['failed']}"})
                 continue
             maps[name] = unit(np.load(Path(folder) / f"{name}.npy").astype(np.complex128))
             rows += report["rows"]
@@ -162,16 +165,9 @@ def main() -> None:
     if "UPMRI_DATA" in os.environ and path.exists():
         results.append(compare(args, "brain", *brain(path)))
     results.append(compare(args, "simulated", *simulated(args.size)))
-    result = {
-        "benchmark": "espirit",
-        "settings": {
-            "size": args.size, "coils": COILS, "calibration": CALIBRATION, "kernel": KERNEL, "repeats": args.repeats,
-            "quick": args.quick,
-        },
-        "machine": machine,
-        "scans": results,
-        "targets": [verdict for scan in results for verdict in targets(scan)],
-    }  # fmt: skip
+    settings = {"coils": COILS, "calibration": CALIBRATION, "kernel": KERNEL}
+    verdicts = [verdict for scan in results for verdict in targets(scan)]
+    result = {"settings": settings, "machine": machine, "scans": results, "targets": verdicts}
     sections = [
         f"One set of maps from {CALIBRATION} lines, {KERNEL}×{KERNEL} kernels; medians of {args.repeats}. Distance and "
         "unexplained share are over the pixels of the object where every program has maps."

@@ -60,12 +60,14 @@ def parse(options: argparse.ArgumentParser) -> argparse.Namespace:
 # Processes and clocks -------------------------------------------------------------------------------------------------
 
 
-def contest(args: argparse.Namespace, name: str, folder: Path) -> Row:
+def contest(args: argparse.Namespace, name: str, program: str, folder: Path) -> Row:
     """Run one contender of the calling script and return its report, ``{"rows": [...]}`` or ``{"failed": why}``.
 
     It runs twice: with one thread, where CPU time is work and nothing else, and with ``--threads`` for the wall clock
     (and the CPU time that more threads cost).
     """
+    if not _installed(program):
+        return {"failed": "not installed"}
     alone = _isolated(args, name, folder, 1)
     shared = alone if "failed" in alone or args.threads == 1 else _isolated(args, name, folder, args.threads)
     if "failed" in shared:
@@ -87,12 +89,11 @@ def _isolated(args: argparse.Namespace, name: str, folder: Path, threads: int) -
     done = subprocess.run(command, env=env, capture_output=True, text=True)
     if done.returncode:
         lines = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
-        return {"failed": lines[-1]}
+        return {"failed": f"failed: {lines[-1]}"}
     return json.loads((folder / f"{name}.json").read_text())
 
 
-def available(name: str) -> bool:
-    """Tell whether a peer is installed."""
+def _installed(name: str) -> bool:
     return shutil.which("bart") is not None if name == "bart" else importlib.util.find_spec(name) is not None
 
 
@@ -181,7 +182,7 @@ def machine(threads: int) -> Row:
         except importlib.metadata.PackageNotFoundError:
             versions[package] = "from source" if importlib.util.find_spec(package) else "not installed"
     versions["bart"] = "not installed"
-    if available("bart"):
+    if _installed("bart"):
         versions["bart"] = subprocess.run(["bart", "version"], capture_output=True, text=True).stdout.strip()
     info = Path("/proc/cpuinfo")
     lines = info.read_text().splitlines() if info.exists() else []
@@ -232,7 +233,8 @@ def publish(args: argparse.Namespace, name: str, title: str, result: Row, sectio
     ]
     verdicts = table(shown, {"name": "target", "limit": "limit", "value": "measured", "verdict": "verdict"})
     text = "\n\n".join([heading, *sections, "## Targets", verdicts]) + "\n"
-    data = json.dumps(result, indent=2, ensure_ascii=False) + "\n"
+    asked = {"benchmark": name, "size": args.size, "repeats": args.repeats, "quick": args.quick}
+    data = json.dumps(asked | result, indent=2, ensure_ascii=False) + "\n"
     if args.out is not None:
         args.out.mkdir(parents=True, exist_ok=True)
         (args.out / f"{name}.md").write_text(text)

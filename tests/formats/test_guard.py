@@ -168,6 +168,12 @@ def test_a_zip_that_lies_about_its_size_is_refused(tmp_path):
     assert raw.count(size) == 2  # in the local header and in the directory
     (tmp_path / "x.npz").write_bytes(raw.replace(size, (500).to_bytes(4, "little")))
     refuse(tmp_path / "x.npz", "damaged.*Bad CRC|cut short")
+    with zipfile.ZipFile(tmp_path / "x.npz", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("kspace.npy", npy((4, 2, 64, 64), body=b"\1" * (2 * 64 * 64 * 8)))
+    raw = (tmp_path / "x.npz").read_bytes()
+    assert raw.count(size) == 2
+    (tmp_path / "x.npz").write_bytes(raw.replace(size, (2**20).to_bytes(4, "little")))
+    refuse(tmp_path / "x.npz", "damaged")  # one slice is there, and is not repeated for the others
 
 
 def test_odd_zip_entries_are_refused(tmp_path):
@@ -265,6 +271,8 @@ def test_chunks_that_inflate_beyond_their_shape_are_refused(tmp_path):
             for keep in (None, slice(1, 2, 1)):
                 with pytest.raises(InputError, match=f"/{name}: a compressed chunk holds more than"):
                     guard.read(data, keep, max_bytes=2**24)
+        with pytest.raises(InputError, match="a compressed chunk holds more than the 16 bytes it declares"):
+            guard.read(guard.dataset(file, "small"))  # longer packed than unpacked: told without unpacking
 
 
 @pytest.mark.parametrize("filters", [{"compression": "gzip"}, {"compression": "lzf"}, {}])

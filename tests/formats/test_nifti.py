@@ -42,6 +42,7 @@ def test_it_says_what_it_is_and_what_it_is_not_for(tmp_path, gaussian, method):
 def test_the_same_image_is_the_same_file(tmp_path, rec):
     a, b = save(rec, tmp_path / "a.nii.gz"), save(rec, tmp_path / "b.nii.gz")
     assert a.read_bytes() == b.read_bytes()
+    assert a.read_bytes()[3:8] == bytes(5)  # no name and no time in the gzip header
 
 
 def test_more_slices_than_nifti_counts_are_refused(tmp_path):

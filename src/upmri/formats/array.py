@@ -84,7 +84,11 @@ class NpzSource(Source):
         super().__init__(path, max_bytes)
         self._archive = guard.open_npz(path, max_bytes)
         try:
-            entries = {entry.filename.removesuffix(".npy"): entry for entry in self._archive.infolist()}
+            entries = {
+                entry.filename.removesuffix(".npy"): entry
+                for entry in self._archive.infolist()
+                if entry.filename.endswith(".npy")
+            }
             if "kspace" not in entries:
                 raise InputError('expected an .npz archive with an array "kspace", there is none')
             self._ignored = sorted(entries.keys() - {*_AXES, *_SINGLE})
@@ -133,7 +137,7 @@ class NpzSource(Source):
             part = np.empty((len(rows), *header.shape[1:]), dtype=header.dtype)
             for out, row in zip(part, rows, strict=True):
                 stream.seek(header.offset + row * out.nbytes)
-                out.flat = np.frombuffer(stream.read(out.nbytes), dtype=header.dtype)
+                out[:] = np.frombuffer(stream.read(out.nbytes), dtype=header.dtype).reshape(out.shape)
             return part
 
     def close(self) -> None:

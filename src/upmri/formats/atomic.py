@@ -107,7 +107,7 @@ def _link(file: Path, name: Path) -> bool:
 
 
 def _taken(path: Path) -> str:
-    return f"{path}: exists already; choose another name, or allow it to be overwritten"
+    return f"{path}: exists already; choose another name or ask for --overwrite (overwrite=True)"
 
 
 def _check_free(path: Path, overwrite: bool) -> None:

@@ -28,7 +28,7 @@ HEAD = 2**16  # no header is longer than this
 _HDF5_SIGNATURE = b"\x89HDF\r\n\x1a\n"
 _GZIP = 1  # HDF5's number for it
 _FILTERS = {_GZIP: "gzip", 2: "shuffle", 3: "fletcher32", 32000: "lzf"}
-_INFLATION = 1032  # bytes that one byte of a deflate stream can at most become
+INFLATION = 1032  # bytes that one byte of a deflate stream can at most become
 _HOPS = 16
 
 # What h5py, numpy and zipfile raise on a damaged file, beside InputError.
@@ -184,15 +184,19 @@ def dataset(file: Any, name: str) -> Any | None:
         return None
     if not isinstance(node, h5py.Dataset):
         raise InputError(f"{name}: expected a dataset, got a {type(node).__name__.lower()}")
-    plan = node.id.get_create_plist()
+    plan, filters = node.id.get_create_plist(), _filters(node)
     if plan.get_layout() == h5py.h5d.VIRTUAL or plan.get_external_count():
         raise InputError(f"{name}: its data lies in another file, which is not followed; expected it in this one")
-    filters = [plan.get_filter(i)[0] for i in range(plan.get_nfilters())]
     if len(set(filters)) < len(filters) or not set(filters) <= set(_FILTERS):
         raise InputError(f"{name}: expected no filters but {', '.join(_FILTERS.values())}, got numbers {filters}")
     if node.shape is None or node.dtype.hasobject:
         raise InputError(f"{name}: expected an array of numbers, got {node.dtype}")
     return node
+
+
+def _filters(dataset: Any) -> list[int]:
+    plan = dataset.id.get_create_plist()
+    return [plan.get_filter(i)[0] for i in range(plan.get_nfilters())]
 
 
 def _find(file: Any, name: str) -> Any | None:
@@ -236,8 +240,7 @@ def _check_chunks(dataset: Any, keep: slice | None, max_bytes: int) -> None:
     """Refuse chunks that become more than the shape declares: HDF5 inflates each to its end and looks afterwards."""
     declared = math.prod(dataset.chunks) * dataset.dtype.itemsize
     check_bytes(f"{dataset.name}: one chunk", declared, max_bytes)
-    plan = dataset.id.get_create_plist()
-    filters = [plan.get_filter(i)[0] for i in range(plan.get_nfilters())]
+    filters = _filters(dataset)
     if _GZIP not in filters:
         return
     chunks: list[Any] = []
@@ -247,7 +250,7 @@ def _check_chunks(dataset: Any, keep: slice | None, max_bytes: int) -> None:
         if skipped or (keep is not None and not (first < keep.stop and keep.start < first + dataset.chunks[0])):
             continue
         too_long = chunk.size > 1.01 * declared + 1024
-        if not too_long and chunk.size * _INFLATION > max_bytes:
+        if not too_long and chunk.size * INFLATION > max_bytes:
             _, raw = dataset.id.read_direct_chunk(chunk.chunk_offset)
             too_long = _inflates_beyond(raw, declared + 4)  # 4 for a checksum
         if too_long:

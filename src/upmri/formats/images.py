@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import gzip
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from io import BufferedIOBase
+from logging import Logger
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,22 +39,42 @@ def _npy(path: Path, head: bytes, max_bytes: int) -> NDArray[Any]:
     return image.reshape(-1, *image.shape[-2:])
 
 
+@contextmanager
+def _silent(logger: Logger) -> Iterator[None]:
+    """Keep nibabel from writing to stderr what it mends in a header."""
+    before, logger.disabled = logger.disabled, True
+    try:
+        yield
+    finally:
+        logger.disabled = before
+
+
 def _nifti(path: Path, head: bytes, max_bytes: int) -> NDArray[Any]:
     import nibabel
+    from nibabel.imageglobals import logger
+    from nibabel.spatialimages import HeaderDataError
 
-    with gzip.open(path) if head.startswith(_GZIP) else path.open("rb") as opened:
-        stream = cast(BinaryIO, opened)
+    kinds = {(344, b"n+1\0"): nibabel.Nifti1Image, (4, b"n+2\0"): nibabel.Nifti2Image}
+    packed = head.startswith(_GZIP)
+    with gzip.open(path) if packed else path.open("rb") as opened, _silent(logger):
+        stream = cast(BufferedIOBase, opened)
         first = stream.read(348)
-        kinds = {b"n+1\0": (344, nibabel.Nifti1Image), b"n+2\0": (4, nibabel.Nifti2Image)}
-        kind = next((kind for magic, (at, kind) in kinds.items() if first[at : at + 4] == magic), None)
+        kind = next((kind for (at, magic), kind in kinds.items() if first[at:].startswith(magic)), None)
         if kind is None:
             raise InputError("not a kind of image that is known; expected .npy, .nii or .nii.gz")
         stream.seek(0)
-        nifti = kind.from_stream(stream)
+        try:
+            nifti = kind.from_stream(stream)
+        except HeaderDataError as error:
+            raise InputError(f"damaged header ({error})") from error
         shape, dtype = nifti.shape, nifti.get_data_dtype()
-        if len(shape) not in (2, 3, 4) or 0 in shape or dtype.kind not in "uifc":
+        if len(shape) not in (2, 3, 4) or min(shape) < 1 or dtype.kind not in "uifc":
             raise InputError(f"image: expected (row, column[, slice[, frame]]) of numbers, got {dtype} {shape}")
-        guard.check_bytes("image", math.prod(shape) * max(8, dtype.itemsize), max_bytes)  # scaled values are float64
-        voxels = np.asanyarray(nifti.dataobj)
-    volumes = voxels.reshape(*shape[:2], -1, order="F")  # slices run faster than frames
+        voxels = math.prod(shape)
+        guard.check_bytes("image", voxels * max(8, dtype.itemsize), max_bytes)  # scaled values are float64
+        if voxels * dtype.itemsize > path.stat().st_size * (guard.INFLATION if packed else 1):
+            raise InputError(f"image: cut short; the header declares {dtype} {shape}")
+        image = np.asanyarray(nifti.dataobj)
+        stream.read(1)  # what has been read is held against its checksum only at the end of a gzip stream
+    volumes = image.reshape(*shape[:2], -1, order="F")  # slices run faster than frames
     return np.ascontiguousarray(np.moveaxis(volumes, -1, 0))

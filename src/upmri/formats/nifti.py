@@ -36,8 +36,8 @@ def _write(rec: Reconstruction, image: NDArray[Any], path: Path) -> None:
             f"{path.name}: NIfTI holds at most {_LONGEST} slices, got {len(image)}; expected .h5 for these"
         )
     affine = np.diag([*(rec.spacing or (1.0, 1.0, 1.0)), 1.0])
-    nifti = nibabel.Nifti1Image(image.transpose(1, 2, 0), affine)  # type: ignore[no-untyped-call]
-    nifti.header.set_xyzt_units("mm")  # type: ignore[no-untyped-call]
+    nifti = nibabel.Nifti1Image(image.transpose(1, 2, 0), affine)
+    nifti.header.set_xyzt_units("mm")
     nifti.header["descrip"] = describe(rec.method, _DESCRIPTION)
     with path.open("wb") as file:
         if path.name.lower().endswith(".gz"):

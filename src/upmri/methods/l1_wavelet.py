@@ -1,7 +1,8 @@
-"""Compressed sensing with wavelets: least squares with a sparse wavelet transform, by FISTA."""
+"""Compressed sensing: least squares with few wavelet coefficients, by FISTA."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -9,17 +10,21 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from upmri.errors import InputError
+from upmri.methods import sense
 from upmri.methods.base import Method, Problem
 from upmri.physics.sense import SenseOperator
 from upmri.physics.wavelet import Wavelet
 
-# Four shifts in a row see every parity once: without that, the finest scale swings with the luck of the draw.
+# Four shifts in a row see each parity once; left to chance, the finest scale swings by half a dB with the draw.
 _PARITIES = (0, 0), (1, 1), (0, 1), (1, 0)
 
 
 def default_damping(sigma: Tensor) -> Tensor:
-    """λ from the noise on the problem's scale, (slice,)."""
-    return 0.15 * sigma
+    """λ = 1.2 σ^1.5 for noise σ on the problem's scale, (slice,).
+
+    Near the best λ for brains and hearts, 4× and 8×, σ from 0.002 to 0.1; the floor covers noise-free simulations.
+    """
+    return (1.2 * sigma**1.5).clamp_min(5e-5)
 
 
 def fista(
@@ -28,17 +33,19 @@ def fista(
     damping: float | Tensor,
     wavelet: Wavelet,
     steps: int,
+    *,
+    start: Tensor,
     generator: torch.Generator | None = None,
 ) -> Tensor:
-    """Minimise ½‖Ax − y‖² + λ‖D Ψ x‖₁ by accelerated proximal gradient steps of length 1 ≥ 1/‖N‖, from A*y.
+    """Minimise ½‖Ax − y‖² + λ‖D Ψ x‖₁ by accelerated proximal gradients (Beck & Teboulle 2009).
 
-    D leaves out the coarsest approximation, which is not sparse. One step, with t₁ = 1 and z₁ = x₀ = A*y::
+    D leaves out the coarsest approximation, which is not sparse. With τ = 1/max Σ|S_c|² ≤ 1/‖N‖, t₁ = 1 and z₁ = x₀::
 
-        x_k = Ψ* soft(Ψ (z_k − N z_k + A*y), λ),   t_{k+1} = (1 + √(1 + 4 t_k²))/2
-        z_{k+1} = x_k + (t_k − 1)/t_{k+1} (x_k − x_{k−1})
+        x_k = Ψ* soft(Ψ (z_k + τ (A*y − N z_k)), τλ)
+        t_{k+1} = (1 + √(1 + 4 t_k²))/2,   z_{k+1} = x_k + (t_k − 1)/t_{k+1} (x_k − x_{k−1})
 
-    soft(c, λ) = c max(0, 1 − λ/|c|). Where H or W is no multiple of 2^levels, x lives on the least larger grid that is; A
-    sees its corner H×W, so Ψ stays orthonormal and each step exact.
+    Where H or W is no multiple of 2^levels, x lives on the least larger grid where it is, of which A sees the corner
+    H×W: Ψ stays orthonormal, each step exact, and beyond the edge x continues as sparsely as it can.
 
     Parameters
     ----------
@@ -48,8 +55,10 @@ def fista(
         λ, a number or (slice,).
     wavelet, steps
         Ψ, and how many steps.
+    start
+        x₀, (slice, H, W).
     generator
-        For cycle spinning: every step shifts the wavelet's grid by a random number of pixels. None does not shift.
+        For cycle spinning: each step shifts Ψ by random numbers of pixels drawn from it. None does not shift.
 
     Returns
     -------
@@ -59,25 +68,26 @@ def fista(
     h, w = adjoint.shape[-2:]
     height, width = wavelet.padded(h, w)
     margin = (0, width - w, 0, height - h)
-    threshold = damping.reshape(-1, 1, 1) if isinstance(damping, Tensor) else damping
-    x = z = pad(adjoint, margin)
+    norm = operator.maps.abs().square().sum(1).flatten(1).amax(1)
+    tau = torch.where(norm > 0, 1 / norm, 1)[:, None, None]
+    threshold = tau * (damping.reshape(-1, 1, 1) if isinstance(damping, Tensor) else damping)
+    x = z = pad(start, margin)
     t = 1.0
     for k in range(steps):
-        corner = z[..., :h, :w]
-        descended = z + pad(adjoint - operator.normal(corner), margin)
-        shift = _shift(k, wavelet, generator)
-        coefficients = wavelet.forward(descended.roll(shift, (-2, -1)))
-        approximation = wavelet.approximation(coefficients).clone()
-        coefficients = soft(coefficients, threshold)
-        wavelet.approximation(coefficients).copy_(approximation)
-        last, x = x, wavelet.adjoint(coefficients).roll((-shift[0], -shift[1]), (-2, -1))
-        last_t, t = t, (1 + (1 + 4 * t**2) ** 0.5) / 2
-        z = x + (last_t - 1) / t * (x - last)
+        rows, columns = _shift(k, wavelet, generator)
+        z = z + pad(tau * (adjoint - operator.normal(z[..., :h, :w])), margin)
+        coefficients = wavelet.forward(z.roll((rows, columns), (-2, -1)))
+        sparse = soft(coefficients, threshold)
+        wavelet.approximation(sparse).copy_(wavelet.approximation(coefficients))
+        before, x = x, wavelet.adjoint(sparse).roll((-rows, -columns), (-2, -1))
+        t_next = (1 + math.sqrt(1 + 4 * t**2)) / 2
+        z = x + (t - 1) / t_next * (x - before)
+        t = t_next
     return x[..., :h, :w] * operator.support
 
 
 def soft(values: Tensor, threshold: float | Tensor) -> Tensor:
-    """Shrink complex values towards 0 by λ: c max(0, 1 − λ/|c|)."""
+    """Shrink complex values towards 0: c max(0, 1 − λ/|c|)."""
     size = values.abs()
     return values * torch.where(size > threshold, 1 - threshold / size, 0)
 
@@ -85,27 +95,30 @@ def soft(values: Tensor, threshold: float | Tensor) -> Tensor:
 def _shift(step: int, wavelet: Wavelet, generator: torch.Generator | None) -> tuple[int, int]:
     if generator is None:
         return 0, 0
-    even = 2 * torch.randint(2 ** (wavelet.levels - 1), (2,), generator=generator)
-    rows, columns = (even + torch.tensor(_PARITIES[step % 4])).tolist()
-    return rows, columns
+    row, column = torch.randint(2 ** (wavelet.levels - 1), (2,), generator=generator).tolist()
+    odd_row, odd_column = _PARITIES[step % len(_PARITIES)]
+    return 2 * row + odd_row, 2 * column + odd_column
 
 
 @dataclass(frozen=True)
 class L1Wavelet(Method):
-    """x = argmin ½‖Ax − y‖² + λ‖D Ψ x‖₁, by :func:`fista` with cycle spinning.
+    """x = argmin ½‖Ax − y‖² + λ‖D Ψ x‖₁: :func:`fista` with cycle spinning, from the damped SENSE image.
+
+    Shifting Ψ from step to step takes the blocks out of the image. What FISTA resolves last, where N is small, the
+    start already has.
 
     Parameters
     ----------
     damping
         λ on the scale where the image's peak is about 1; from σ₀ when not given.
     steps
-        Number of FISTA steps.
+        How many FISTA steps.
     wavelet, levels
         Ψ: "haar", "db2" or "db4", and how often it halves the image.
     """
 
     name = "l1-wavelet"
-    summary = "compressed sensing: sparse wavelet coefficients, FISTA with cycle spinning (Lustig 2007)"
+    summary = "compressed sensing with wavelets, by FISTA with cycle spinning (Lustig 2007)"
 
     damping: float | None = None
     steps: int = 100
@@ -121,6 +134,8 @@ class L1Wavelet(Method):
 
     def reconstruct(self, problem: Problem) -> Tensor:
         """Return the last iterate."""
-        damping = default_damping(problem.sigma) if self.damping is None else self.damping
+        operator, adjoint, sigma = problem.operator, problem.adjoint, problem.sigma
+        damping = default_damping(sigma) if self.damping is None else self.damping
+        start = operator.solve(adjoint, sense.default_damping(sigma), tolerance=1e-3)
         wavelet = Wavelet(self.wavelet, self.levels)
-        return fista(problem.operator, problem.adjoint, damping, wavelet, self.steps, problem.generator)
+        return fista(operator, adjoint, damping, wavelet, self.steps, start=start, generator=problem.generator)

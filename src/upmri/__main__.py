@@ -1,0 +1,5 @@
+"""`python -m upmri` is `upmri`."""
+
+from upmri.cli import main
+
+main()

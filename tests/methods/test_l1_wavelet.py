@@ -1,0 +1,152 @@
+"""FISTA finds the minimiser it claims to find, and the method beats the one it starts from."""
+
+import numpy as np
+import pytest
+import pywt
+import torch
+
+import upmri
+from upmri import InputError
+from upmri.methods.l1_wavelet import L1Wavelet, fista, soft
+from upmri.physics.fourier import ifft2c
+from upmri.physics.phantom import image
+from upmri.physics.sense import SenseOperator
+from upmri.physics.wavelet import Wavelet
+
+
+def small(height: int, width: int, gain: float = 1.0) -> tuple[SenseOperator, torch.Tensor]:
+    """A of three coils and every other line, and A*y of random data, in double precision."""
+    g = torch.Generator().manual_seed(0)
+    maps = torch.randn(1, 3, height, width, dtype=torch.complex128, generator=g)
+    mask = torch.zeros(1, 1, width, dtype=torch.bool)
+    mask[..., ::2] = True
+    operator = SenseOperator(gain * maps / maps.norm(dim=1, keepdim=True), mask)
+    x = torch.randn(1, height, width, dtype=torch.complex128, generator=g).cumsum(1).cumsum(2)
+    return operator, operator.adjoint(operator.forward(x / x.abs().max()))
+
+
+def dense_ista(operator: SenseOperator, adjoint: torch.Tensor, damping: float, name: str, levels: int) -> np.ndarray:
+    """Minimise by plain proximal gradients on dense matrices with PyWavelets' transform, over the padded grid."""
+    h, w = adjoint.shape[-2:]
+    height, width = (-(-size // 2**levels) * 2**levels for size in (h, w))
+    units = np.eye(height * width).reshape(-1, height, width)
+    inside = units[:, :h, :w].reshape(len(units), h * w)  # of the grid's unit vectors, what A sees
+    columns = torch.eye(h * w, dtype=torch.complex128).reshape(h * w, 1, h, w)
+    N = inside @ torch.stack([operator.normal(e) for e in columns]).reshape(h * w, h * w).T.numpy() @ inside.T
+    transformed = [pywt.coeffs_to_array(pywt.wavedec2(e, name, "periodization", levels))[0] for e in units]
+    Psi = np.stack(transformed).reshape(len(units), -1).T
+    threshold = np.full((height, width), damping)
+    threshold[: height >> levels, : width >> levels] = 0
+    b, x = inside @ adjoint.numpy().ravel(), np.zeros(len(units), complex)
+    for _ in range(20_000):
+        c = Psi @ (x - N @ x + b)
+        step = Psi.T @ (c * np.maximum(0, 1 - threshold.ravel() / np.maximum(np.abs(c), 1e-300))) - x
+        x = x + step
+        if np.abs(step).max() < 1e-11:
+            return x.reshape(height, width)[:h, :w]
+    raise AssertionError("the reference did not converge")
+
+
+@pytest.mark.filterwarnings("ignore:Level value of")
+@pytest.mark.parametrize(("height", "width"), [(16, 16), (13, 18)])
+def test_agrees_with_plain_proximal_gradients_on_dense_matrices(height, width):
+    operator, adjoint = small(height, width)
+    x = fista(operator, adjoint, 0.01, Wavelet("db2", 2), 600, start=adjoint)
+    np.testing.assert_allclose(x[0], dense_ista(operator, adjoint, 0.01, "db2", 2), rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("gain", [0.5, 1.0, 3.0])
+def test_meets_the_optimality_conditions(gain):
+    """−Ψ∇f is 0 at approximations, λ c/|c| where c ≠ 0, and at most λ where c = 0; whatever the maps' scale."""
+    operator, adjoint = small(16, 32, gain)
+    wavelet, damping = Wavelet("db4", 3), 0.02 * gain
+    x = fista(operator, adjoint, damping, wavelet, 600, start=torch.zeros_like(adjoint))
+    c, force = wavelet.forward(x), wavelet.forward(adjoint - operator.normal(x))
+    assert wavelet.approximation(force).abs().max() < 1e-6
+    wavelet.approximation(force).zero_()
+    detail = torch.ones_like(c, dtype=torch.bool)
+    wavelet.approximation(detail).fill_(False)
+    active = detail & (c.abs() > 1e-6)
+    assert 20 < active.sum() < 0.9 * detail.sum()
+    torch.testing.assert_close(force[active], damping * c[active] / c[active].abs(), rtol=0, atol=1e-6)
+    assert force[detail & ~active].abs().max() < damping + 1e-6
+
+
+def test_soft_thresholding_shrinks_the_magnitude_and_keeps_the_phase():
+    values = torch.polar(torch.tensor([0.0, 0.5, 1.0, 3.0]), torch.tensor([0.0, 1.0, 2.0, -3.0]))
+    expected = torch.polar(torch.tensor([0.0, 0.0, 0.0, 2.0]), torch.tensor([0.0, 1.0, 2.0, -3.0]))
+    torch.testing.assert_close(soft(values, 1.0), expected)
+
+
+@pytest.fixture(scope="module")
+def phantom() -> torch.Tensor:
+    """Two slices of a smooth head with sharp parts, 64×60: no multiple of 16."""
+    x = image((64, 60))
+    return torch.stack([x, x.flip(0)])
+
+
+@pytest.mark.parametrize("noise", [0, 0.002, 0.01, 0.05])
+@pytest.mark.parametrize("acceleration", [4, 8])
+def test_beats_sense(phantom, acceleration, noise):
+    scan = upmri.simulate(phantom, coils=8, acceleration=acceleration, noise=noise, seed=1)
+    gain = [upmri.evaluate(upmri.reconstruct(scan, m, device="cpu"))["psnr"] for m in ("l1-wavelet", "sense")]
+    assert gain[0] > gain[1] + 0.1
+
+
+@pytest.mark.parametrize("every", [4, None])
+def test_beats_sense_on_a_real_scan(data, every):
+    """A brain's raw data with 24 central lines and every fourth, or eight random ones; maps and noise are estimated."""
+    kspace = torch.from_numpy(np.load(data / "scans" / "invivo_brain_16ch_kspace.npy"))
+    w = kspace.shape[-1]
+    mask = torch.zeros(w, dtype=torch.bool)
+    mask[w // 2 - 12 : w // 2 + 12] = True
+    if every is None:
+        rest = (~mask).nonzero().flatten()
+        mask[rest[torch.randperm(len(rest), generator=torch.Generator().manual_seed(0))[:8]]] = True
+    else:
+        mask[::every] = True
+    scan = upmri.estimate_maps(upmri.Scan(kspace=kspace * mask, mask=mask))
+    reference = (scan.maps.conj() * ifft2c(kspace)).sum(1)
+    psnr = [
+        upmri.evaluate(upmri.reconstruct(scan, m, device="cpu"), reference)["psnr"] for m in ("l1-wavelet", "sense")
+    ]
+    assert psnr[0] > psnr[1] + 0.5
+
+
+def test_the_seed_decides_the_shifts(phantom):
+    scan = upmri.simulate(phantom, coils=4, seed=2)
+    run = lambda seed: upmri.reconstruct(scan, "l1-wavelet", steps=10, seed=seed, device="cpu").image  # noqa: E731
+    assert torch.equal(run(0), run(0))
+    assert not torch.equal(run(0), run(1))
+
+
+def test_slices_do_not_mix(phantom):
+    scan = upmri.simulate(phantom, coils=4, seed=3)
+    operator = SenseOperator(scan.maps, scan.mask)
+    adjoint = operator.adjoint(scan.kspace)
+    damping = torch.tensor([1e-3, 1e-2])
+    both = fista(operator, adjoint, damping, Wavelet("db4", 2), 20, start=adjoint)
+    for i in range(2):
+        one = SenseOperator(scan.maps[i : i + 1], scan.mask[i : i + 1])
+        alone = fista(one, adjoint[i : i + 1], damping[i].item(), Wavelet("db4", 2), 20, start=adjoint[i : i + 1])
+        torch.testing.assert_close(both[i], alone[0], rtol=0, atol=1e-5)
+
+
+def test_nothing_comes_of_nothing():
+    operator = SenseOperator(torch.zeros(1, 2, 16, 16, dtype=torch.complex64), torch.ones(1, 1, 16))
+    zero = torch.zeros(1, 16, 16, dtype=torch.complex64)
+    assert torch.equal(fista(operator, zero, 0.1, Wavelet("db4", 2), 5, start=zero), zero)
+
+
+@pytest.mark.parametrize(
+    ("settings", "field"),
+    [
+        ({"damping": -1.0}, "damping"),
+        ({"steps": 0}, "steps"),
+        ({"wavelet": "db3"}, "wavelet"),
+        ({"levels": 0}, "levels"),
+    ],
+)
+def test_bad_settings(settings, field):
+    with pytest.raises(InputError, match=field):
+        L1Wavelet(**settings)
