@@ -138,7 +138,8 @@ def compare(args: argparse.Namespace, kind: str, kspace: np.ndarray, images: np.
         if "sigpy" in maps:
             row["ratio"] = row["cpu"] / by_name["sigpy"]["cpu"]
             row["distance"] = distance(found[:, common], maps["sigpy"][:, common])
-    return {"scan": kind, "shape": list(kspace.shape), "pixels": int(common.sum()), "rows": rows}
+    shape, count = list(kspace.shape), lines(kspace.shape[-1])
+    return {"scan": kind, "shape": shape, "calibration": count, "pixels": int(common.sum()), "rows": rows}
 
 
 def targets(result: Row) -> list[Row]:
@@ -165,16 +166,21 @@ def main() -> None:
     if "UPMRI_DATA" in os.environ and path.exists():
         results.append(compare(args, "brain", *brain(path)))
     results.append(compare(args, "simulated", *simulated(args.size)))
-    settings = {"coils": COILS, "calibration": CALIBRATION, "kernel": KERNEL}
+    settings = {"acceleration": ACCELERATION, "kernel": KERNEL}
     verdicts = [verdict for scan in results for verdict in targets(scan)]
     result = {"settings": settings, "machine": machine, "scans": results, "targets": verdicts}
     sections = [
-        f"One set of maps from {CALIBRATION} lines, {KERNEL}×{KERNEL} kernels; medians of {args.repeats}. Distance and "
-        "unexplained share are over the pixels of the object where every program has maps."
+        f"One set of maps, {KERNEL}×{KERNEL} kernels; medians of {args.repeats}. Distance and unexplained share are "
+        "over the pixels of the object where every program has maps."
     ]
+    if len(results) == 1:
+        sections.append("No real scan: UPMRI_DATA does not lead to one.")
     for scan in results:
-        title = f"## {TITLES[scan['scan']]}, {'×'.join(map(str, scan['shape']))}, {scan['pixels']} pixels judged"
-        sections += [title, peers.table(scan["rows"], COLUMNS)]
+        shape, judged = (
+            "×".join(map(str, scan["shape"])),
+            f"{scan['calibration']} lines, {scan['pixels']} pixels judged",
+        )
+        sections += [f"## {TITLES[scan['scan']]}, {shape}, {judged}", peers.table(scan["rows"], COLUMNS)]
     return peers.publish(args, "espirit", "Coil maps by ESPIRiT", result, sections)
 
 

@@ -23,6 +23,8 @@ import numpy as np
 PEERS = ("sigpy", "bart", "deepinv", "mrpro")
 RESULTS = Path(__file__).parent / "results"
 Row = dict[str, Any]
+Array = np.ndarray
+Solve = Callable[[int], Array]  # iterations ↦ image
 _DECLARED: list[Any] = []
 
 
@@ -142,6 +144,61 @@ def allow_torchvision() -> None:
         _DECLARED.append(library)  # its end would take the operators with it
 
 
+def sigpy_cg(
+    maps: Array, mask: Array, rhs: Array, damping: float, batch: int | None = None, *, readout: bool = True
+) -> Solve:
+    """Build sigpy's Sense operator, its ``N`` and its ``ConjugateGradient``; without ``readout``, 1-D transforms."""
+    import sigpy as sp
+    import sigpy.mri
+
+    weights = mask.astype(np.float32)
+    if readout:
+        A = sp.mri.linop.Sense(maps, weights=weights, coil_batch_size=batch)
+    else:
+        S = sp.linop.Multiply(rhs.shape, maps)
+        A = sp.linop.Multiply(S.oshape, weights) * sp.linop.FFT(S.oshape, axes=(-1,)) * S
+    system = A.N + damping * sp.linop.Identity(A.ishape)
+
+    def solve(n: int) -> Array:
+        x = np.zeros_like(rhs)
+        algorithm = sp.alg.ConjugateGradient(system, rhs, x, max_iter=n)
+        while not algorithm.done():
+            algorithm.update()
+        return x
+
+    return solve
+
+
+def deepinv_cg(maps: Array, mask: Array, rhs: Array, damping: float) -> Solve:
+    """Build deepinv's MultiCoilMRI and its ``conjugate_gradient``, as its ``prox_l2`` combines them."""
+    import torch
+    from deepinv.optim.linear import conjugate_gradient
+    from deepinv.physics import MultiCoilMRI
+
+    maps, mask = torch.from_numpy(maps)[None], torch.from_numpy(mask).float()
+    physics = MultiCoilMRI(mask, maps, img_size=(2, *mask.shape))
+    rhs = physics.from_torch_complex(torch.from_numpy(rhs)[None]).contiguous()
+    system = lambda x: physics.A_adjoint_A(x) + damping * x  # noqa: E731
+    # Its default eps of 1e-8 slows the last iterations down.
+    run = lambda n: conjugate_gradient(system, rhs, max_iter=n, tol=0, eps=0)  # noqa: E731
+    return lambda n: physics.to_torch_complex(run(n))[0].numpy()
+
+
+def mrpro_cg(maps: Array, mask: Array, rhs: Array, damping: float, *, readout: bool = True) -> Solve:
+    """Build mrpro's operators the way its ``FourierOp.gram`` does, and its ``cg``; ``readout`` as above."""
+    import torch
+    from mrpro.algorithms.optimizers import cg
+    from mrpro.operators import FastFourierOp, IdentityOp, SensitivityOp
+    from mrpro.operators.CartesianSamplingOp import CartesianMaskingOp
+
+    S = SensitivityOp(torch.from_numpy(maps)[None, :, None])
+    F = FastFourierOp(dim=(-2, -1) if readout else (-1,))
+    M = CartesianMaskingOp(torch.from_numpy(mask)[None, None, None])
+    system = S.H @ F.H @ M @ F @ S + damping * IdentityOp()
+    rhs = torch.from_numpy(rhs)[None, None, None]
+    return lambda n: cg(system, rhs, max_iterations=n, tolerance=0)[0][0, 0, 0].numpy()
+
+
 def bart(*arguments: str, folder: Path) -> None:
     """Run a BART command in a folder."""
     done = subprocess.run(["bart", *arguments], cwd=folder, capture_output=True, text=True)
@@ -156,14 +213,14 @@ def bart_cost(*arguments: str, folder: Path, repeats: int) -> Cost:
     return Cost(run.cpu - start.cpu, run.wall - start.wall)
 
 
-def write_cfl(path: Path, array: np.ndarray) -> None:
+def write_cfl(path: Path, array: Array) -> None:
     """Write (coil, readout, phase) as BART's (readout, phase, 1, coil); BART counts axes from the fastest."""
     array = np.asarray(array, np.complex64)[:, None].swapaxes(-1, -2)
     path.with_suffix(".hdr").write_text("# Dimensions\n" + " ".join(map(str, array.shape[::-1])) + "\n")
     np.ascontiguousarray(array).tofile(path.with_suffix(".cfl"))
 
 
-def read_cfl(path: Path) -> np.ndarray:
+def read_cfl(path: Path) -> Array:
     """Read what :func:`write_cfl` writes, as (coil, readout, phase)."""
     shape = [int(n) for n in path.with_suffix(".hdr").read_text().splitlines()[1].split()]
     shape += [1] * (4 - len(shape))
@@ -207,7 +264,7 @@ def target(name: str, value: float | None, limit: float, *, goal: float | None =
 def number(value: Any) -> str:
     """Show a table cell: three digits of a number, anything else as it is."""
     if isinstance(value, float):
-        return f"{value:.2g}" if value and abs(value) < 1e-3 else f"{value:.3g}"
+        return f"{value:.1e}" if value and abs(value) < 1e-3 else f"{value:#.3g}".rstrip(".")
     return "–" if value is None else str(value)
 
 
@@ -228,8 +285,7 @@ def publish(args: argparse.Namespace, name: str, title: str, result: Row, sectio
         f"{host['threads']} threads for wall times; load before the run {host['load_before']}. {versions}."
     )
     shown = [
-        {**t, "limit": f"≤ {number(t['limit'])}" + (f" (goal {number(t['goal'])})" if t["goal"] else "")}
-        for t in result["targets"]
+        {**t, "limit": f"≤ {t['limit']:g}" + (f" (goal {t['goal']:g})" if t["goal"] else "")} for t in result["targets"]
     ]
     verdicts = table(shown, {"name": "target", "limit": "limit", "value": "measured", "verdict": "verdict"})
     text = "\n\n".join([heading, *sections, "## Targets", verdicts]) + "\n"

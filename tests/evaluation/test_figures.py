@@ -20,7 +20,7 @@ def images() -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
     return x0, {"sense": x0 + 0.1 * noise, "upmri": x0 + 0.02 * noise}
 
 
-def panels(figure) -> list[np.ndarray]:
+def panels(figure) -> list:
     return [axes.images[0] for axes in figure.axes if axes.images]
 
 
@@ -72,7 +72,7 @@ def test_the_first_row_is_on_top_and_the_first_column_left(tmp_path):
     x0[:8, :16] = 1
     comparison(x0, {"same": x0}, tmp_path / "figure.png", title="t")
     picture = np.asarray(Image.open(tmp_path / "figure.png").convert("L")).astype(float)
-    # The reference fills two inches of the left half, 300 rows that end 45 below the middle, 130 below the top.
+    # The reference: two inches of the left half, below the writing.
     reference = picture[125:425, : picture.shape[1] // 2]
     white = np.argwhere(reference > 240)
     rows, columns = np.ptp(white, axis=0) + 1

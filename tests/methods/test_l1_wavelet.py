@@ -7,7 +7,7 @@ import torch
 
 import upmri
 from upmri import InputError
-from upmri.methods.l1_wavelet import L1Wavelet, fista, soft
+from upmri.methods.l1_wavelet import L1Wavelet, fista, misfit, soft
 from upmri.physics.fourier import ifft2c
 from upmri.physics.phantom import image
 from upmri.physics.sense import SenseOperator
@@ -25,7 +25,9 @@ def small(height: int, width: int, gain: float = 1.0) -> tuple[SenseOperator, to
     return operator, operator.adjoint(operator.forward(x / x.abs().max()))
 
 
-def dense_ista(operator: SenseOperator, adjoint: torch.Tensor, damping: float, name: str, levels: int) -> np.ndarray:
+def dense_ista(
+    operator: SenseOperator, adjoint: torch.Tensor, lam: float, mu: float, name: str, levels: int
+) -> np.ndarray:
     """Minimise by plain proximal gradients on dense matrices with PyWavelets' transform, over the padded grid."""
     h, w = adjoint.shape[-2:]
     height, width = (-(-size // 2**levels) * 2**levels for size in (h, w))
@@ -35,12 +37,15 @@ def dense_ista(operator: SenseOperator, adjoint: torch.Tensor, damping: float, n
     N = inside @ torch.stack([operator.normal(e) for e in columns]).reshape(h * w, h * w).T.numpy() @ inside.T
     transformed = [pywt.coeffs_to_array(pywt.wavedec2(e, name, "periodization", levels))[0] for e in units]
     Psi = np.stack(transformed).reshape(len(units), -1).T
-    threshold = np.full((height, width), damping)
-    threshold[: height >> levels, : width >> levels] = 0
+    lams, mus = np.full((height, width), lam), np.full((height, width), mu)
+    for corner in range(levels + 1):  # from the whole to the approximation
+        mus[: height >> corner, : width >> corner] = mu / 3 ** (levels - corner)
+    lams[: height >> levels, : width >> levels] = 0
+    lams, mus = lams.ravel(), mus.ravel()
     b, x = inside @ adjoint.numpy().ravel(), np.zeros(len(units), complex)
     for _ in range(20_000):
         c = Psi @ (x - N @ x + b)
-        step = Psi.T @ (c * np.maximum(0, 1 - threshold.ravel() / np.maximum(np.abs(c), 1e-300))) - x
+        step = Psi.T @ (c * np.maximum(0, 1 - lams / np.maximum(np.abs(c), 1e-300)) / (1 + mus)) - x
         x = x + step
         if np.abs(step).max() < 1e-11:
             return x.reshape(height, width)[:h, :w]
@@ -51,31 +56,37 @@ def dense_ista(operator: SenseOperator, adjoint: torch.Tensor, damping: float, n
 @pytest.mark.parametrize(("height", "width"), [(16, 16), (13, 18)])
 def test_agrees_with_plain_proximal_gradients_on_dense_matrices(height, width):
     operator, adjoint = small(height, width)
-    x = fista(operator, adjoint, 0.01, Wavelet("db2", 2), 600, start=adjoint)
-    np.testing.assert_allclose(x[0], dense_ista(operator, adjoint, 0.01, "db2", 2), rtol=0, atol=1e-6)
+    x = fista(operator, adjoint, 0.03, 0.1, Wavelet("db2", 2), 600, start=adjoint)
+    np.testing.assert_allclose(x[0], dense_ista(operator, adjoint, 0.03, 0.1, "db2", 2), rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("gain", [0.5, 1.0, 3.0])
 def test_meets_the_optimality_conditions(gain):
-    """−Ψ∇f is 0 at approximations, λ c/|c| where c ≠ 0, and at most λ where c = 0; whatever the maps' scale."""
+    """Ψ(A*y − Nx) − μ_j c is λ c/|c| at details c ≠ 0, at most λ at c = 0, and 0 at the approximation."""
     operator, adjoint = small(16, 32, gain)
-    wavelet, damping = Wavelet("db4", 3), 0.02 * gain
-    x = fista(operator, adjoint, damping, wavelet, 600, start=torch.zeros_like(adjoint))
-    c, force = wavelet.forward(x), wavelet.forward(adjoint - operator.normal(x))
-    assert wavelet.approximation(force).abs().max() < 1e-6
-    wavelet.approximation(force).zero_()
-    detail = torch.ones_like(c, dtype=torch.bool)
-    wavelet.approximation(detail).fill_(False)
+    wavelet, lam, mu = Wavelet("db4", 3), 0.02 * gain, 0.03
+    x = fista(operator, adjoint, lam, mu, wavelet, 600, start=torch.zeros_like(adjoint))
+    c, scales = wavelet.forward(x)[0], wavelet.scales(16, 32)
+    force = wavelet.forward(adjoint - operator.normal(x))[0] - mu / 3.0 ** (4 - scales) * c
+    detail = scales < 4
     active = detail & (c.abs() > 1e-6)
     assert 20 < active.sum() < 0.9 * detail.sum()
-    torch.testing.assert_close(force[active], damping * c[active] / c[active].abs(), rtol=0, atol=1e-6)
-    assert force[detail & ~active].abs().max() < damping + 1e-6
+    torch.testing.assert_close(force[active], lam * c[active] / c[active].abs(), rtol=0, atol=1e-6)
+    assert force[detail & ~active].abs().max() < lam + 1e-6
+    assert force[~detail].abs().max() < 1e-6
 
 
 def test_soft_thresholding_shrinks_the_magnitude_and_keeps_the_phase():
     values = torch.polar(torch.tensor([0.0, 0.5, 1.0, 3.0]), torch.tensor([0.0, 1.0, 2.0, -3.0]))
     expected = torch.polar(torch.tensor([0.0, 0.0, 0.0, 2.0]), torch.tensor([0.0, 1.0, 2.0, -3.0]))
     torch.testing.assert_close(soft(values, 1.0), expected)
+
+
+@pytest.mark.parametrize("rows", [1, 64])
+def test_the_misfit_of_the_truth_is_the_noise(phantom, rows):
+    scan = upmri.simulate(phantom, coils=6, noise=0.03)
+    operator = SenseOperator(scan.maps, scan.mask.expand(-1, rows, -1))
+    torch.testing.assert_close(misfit(operator, scan.kspace, scan.reference), torch.full((2,), 0.03), rtol=0.03, atol=0)
 
 
 @pytest.fixture(scope="module")
@@ -85,12 +96,12 @@ def phantom() -> torch.Tensor:
     return torch.stack([x, x.flip(0)])
 
 
-@pytest.mark.parametrize("noise", [0, 0.002, 0.01, 0.05])
+@pytest.mark.parametrize("noise", [0, 0.01, 0.05])
 @pytest.mark.parametrize("acceleration", [4, 8])
 def test_beats_sense(phantom, acceleration, noise):
     scan = upmri.simulate(phantom, coils=8, acceleration=acceleration, noise=noise, seed=1)
-    gain = [upmri.evaluate(upmri.reconstruct(scan, m, device="cpu"))["psnr"] for m in ("l1-wavelet", "sense")]
-    assert gain[0] > gain[1] + 0.1
+    psnr = [upmri.evaluate(upmri.reconstruct(scan, m, device="cpu"))["psnr"] for m in ("l1-wavelet", "sense")]
+    assert psnr[0] > psnr[1] + 0.1
 
 
 @pytest.mark.parametrize("every", [4, None])
@@ -124,18 +135,19 @@ def test_slices_do_not_mix(phantom):
     scan = upmri.simulate(phantom, coils=4, seed=3)
     operator = SenseOperator(scan.maps, scan.mask)
     adjoint = operator.adjoint(scan.kspace)
-    damping = torch.tensor([1e-3, 1e-2])
-    both = fista(operator, adjoint, damping, Wavelet("db4", 2), 20, start=adjoint)
+    lam, mu = torch.tensor([1e-3, 1e-2]), torch.tensor([1e-2, 1e-1])
+    both = fista(operator, adjoint, lam, mu, Wavelet("db4", 2), 20, start=adjoint)
     for i in range(2):
         one = SenseOperator(scan.maps[i : i + 1], scan.mask[i : i + 1])
-        alone = fista(one, adjoint[i : i + 1], damping[i].item(), Wavelet("db4", 2), 20, start=adjoint[i : i + 1])
+        b = adjoint[i : i + 1]
+        alone = fista(one, b, lam[i].item(), mu[i].item(), Wavelet("db4", 2), 20, start=b)
         torch.testing.assert_close(both[i], alone[0], rtol=0, atol=1e-5)
 
 
 def test_nothing_comes_of_nothing():
     operator = SenseOperator(torch.zeros(1, 2, 16, 16, dtype=torch.complex64), torch.ones(1, 1, 16))
     zero = torch.zeros(1, 16, 16, dtype=torch.complex64)
-    assert torch.equal(fista(operator, zero, 0.1, Wavelet("db4", 2), 5, start=zero), zero)
+    assert torch.equal(fista(operator, zero, 0.1, 0.1, Wavelet("db4", 2), 5, start=zero), zero)
 
 
 @pytest.mark.parametrize(

@@ -56,10 +56,16 @@ def test_adjoint_inverts_and_energy_is_kept(name, levels, h, w, n):
 @pytest.mark.parametrize("name", NAMES)
 def test_a_constant_is_all_approximation(name):
     wavelet = Wavelet(name, 3)
-    c = wavelet.forward(torch.ones(32, 48))
-    torch.testing.assert_close(wavelet.approximation(c), torch.full((4, 6), 8.0))
-    wavelet.approximation(c).zero_()
-    assert c.abs().max() < 1e-5
+    c, scales = wavelet.forward(torch.ones(32, 48)), wavelet.scales(32, 48)
+    torch.testing.assert_close(c[scales == 4], torch.full((4 * 6,), 8.0))
+    assert c[scales < 4].abs().max() < 1e-5
+
+
+def test_scales_are_laid_out_like_pywavelets():
+    coefficients = pywt.wavedec2(np.zeros((32, 48)), "haar", "periodization", 3)
+    filled = [np.full_like(coefficients[0], 4)]
+    filled += [tuple(np.full_like(band, 3 - i) for band in bands) for i, bands in enumerate(coefficients[1:])]
+    assert np.array_equal(Wavelet("haar", 3).scales(32, 48), pywt.coeffs_to_array(filled)[0])
 
 
 @pytest.mark.parametrize(("name", "moments"), [("haar", 1), ("db2", 2), ("db4", 4)])
@@ -95,7 +101,8 @@ def test_padded_holds_the_image():
 def test_bad_input():
     with pytest.raises(InputError, match="wavelet: expected one of haar, db2, db4"):
         Wavelet("db3")
-    with pytest.raises(InputError, match="levels"):
-        Wavelet("db4", 0)
+    for levels in (0, 9):
+        with pytest.raises(InputError, match="levels: expected 1 to 8"):
+            Wavelet("db4", levels)
     with pytest.raises(InputError, match="multiples of 16, got 24×32"):
         Wavelet("db4", 4).forward(torch.zeros(24, 32))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,32 +47,26 @@ def _dimensions(header: guard.NpyHeader) -> tuple[int, int, int, int]:
 
 
 class NpySource(Source):
-    """An .npy file, mapped into memory: slices that are not asked for are not read."""
+    """An .npy file, mapped into memory for each read and let go after it, so that past slices do not pile up there."""
 
     format = "NumPy .npy"
 
     def __init__(self, path: Path, max_bytes: int) -> None:
         super().__init__(path, max_bytes)
-        header = guard.npy_header("kspace", guard.head(path), path.stat().st_size)
-        self.slices, self.coils, *_ = shape = _dimensions(header)
+        self._header = guard.npy_header("kspace", guard.head(path), path.stat().st_size)
+        self.slices, self.coils, *_ = shape = _dimensions(self._header)
         self.matrix = shape[2:]
-        self.slice_bytes = header.nbytes // self.slices
-        kspace: Any = np.memmap(
-            path,
-            dtype=header.dtype,
-            mode="r",
-            offset=header.offset,
-            shape=header.shape,
-            order="F" if header.fortran else "C",
-        )
-        self._kspace = kspace[None] if kspace.ndim == 3 else kspace
+        self.slice_bytes = self._header.nbytes // self.slices
 
     def _read(self, keep: slice) -> Scan:
-        return Scan(kspace=self._kspace[keep], name=self.name)
+        header = self._header
+        order: Literal["F", "C"] = "F" if header.fortran else "C"
+        kspace: Any = np.memmap(self.path, header.dtype, "r", header.offset, header.shape, order)
+        kspace = kspace[None] if kspace.ndim == 3 else kspace
+        return Scan(kspace=np.array(kspace[keep]), name=self.name)
 
     def close(self) -> None:
-        """Let go of the file."""
-        self.__dict__.pop("_kspace", None)
+        """Nothing is held between reads."""
 
 
 class NpzSource(Source):

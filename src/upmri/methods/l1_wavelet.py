@@ -13,10 +13,12 @@ from upmri.errors import InputError
 from upmri.methods import sense
 from upmri.methods.base import Method, Problem
 from upmri.physics.sense import SenseOperator
+from upmri.physics.solve import per_slice
 from upmri.physics.wavelet import Wavelet
 
 # Four shifts in a row see each parity once; left to chance, the finest scale swings by half a dB with the draw.
 _PARITIES = (0, 0), (1, 1), (0, 1), (1, 0)
+_COARSE = 0.01  # the most that the approximation is damped with: it stands well above the noise
 
 
 def default_damping(sigma: Tensor) -> Tensor:
@@ -30,18 +32,20 @@ def default_damping(sigma: Tensor) -> Tensor:
 def fista(
     operator: SenseOperator,
     adjoint: Tensor,
-    damping: float | Tensor,
+    lam: float | Tensor,
+    mu: float | Tensor,
     wavelet: Wavelet,
     steps: int,
     *,
     start: Tensor,
     generator: torch.Generator | None = None,
 ) -> Tensor:
-    """Minimise ½‖Ax − y‖² + λ‖D Ψ x‖₁ by accelerated proximal gradients (Beck & Teboulle 2009).
+    """Minimise ½‖Ax − y‖² + λ Σ_{j≤L} ‖c_j‖₁ + ½ Σ_j μ_j ‖c_j‖² by FISTA (Beck & Teboulle 2009).
 
-    D leaves out the coarsest approximation, which is not sparse. With τ = 1/max Σ|S_c|² ≤ 1/‖N‖, t₁ = 1 and z₁ = x₀::
+    c = Ψx has details c_1 (finest) to c_L, which are sparse, and an approximation c_{L+1}, which is not. The coarser,
+    the less sparse: μ_j = μ/3^(L+1−j). With τ = 1/max Σ|S_c|² ≤ 1/‖N‖, t₁ = 1 and z₁ = x₀::
 
-        x_k = Ψ* soft(Ψ (z_k + τ (A*y − N z_k)), τλ)
+        c = Ψ (z_k + τ (A*y − N z_k)),   x_k = Ψ* soft(c, τλ)/(1 + τμ)
         t_{k+1} = (1 + √(1 + 4 t_k²))/2,   z_{k+1} = x_k + (t_k − 1)/t_{k+1} (x_k − x_{k−1})
 
     Where H or W is no multiple of 2^levels, x lives on the least larger grid where it is, of which A sees the corner
@@ -51,8 +55,8 @@ def fista(
     ----------
     operator, adjoint
         A, and A*y of shape (slice, H, W).
-    damping
-        λ, a number or (slice,).
+    lam, mu
+        λ and μ, each a number or (slice,).
     wavelet, steps
         Ψ, and how many steps.
     start
@@ -70,16 +74,16 @@ def fista(
     margin = (0, width - w, 0, height - h)
     norm = operator.maps.abs().square().sum(1).flatten(1).amax(1)
     tau = torch.where(norm > 0, 1 / norm, 1)[:, None, None]
-    threshold = tau * (damping.reshape(-1, 1, 1) if isinstance(damping, Tensor) else damping)
+    coarser = wavelet.levels + 1 - wavelet.scales(height, width).to(adjoint.device)  # by so many scales c_{L+1} is
+    threshold = tau * per_slice(lam, adjoint) * (coarser > 0)
+    shrinkage = 1 / (1 + tau * per_slice(mu, adjoint) / 3.0**coarser)
     x = z = pad(start, margin)
     t = 1.0
     for k in range(steps):
         rows, columns = _shift(k, wavelet, generator)
         z = z + pad(tau * (adjoint - operator.normal(z[..., :h, :w])), margin)
-        coefficients = wavelet.forward(z.roll((rows, columns), (-2, -1)))
-        sparse = soft(coefficients, threshold)
-        wavelet.approximation(sparse).copy_(wavelet.approximation(coefficients))
-        before, x = x, wavelet.adjoint(sparse).roll((-rows, -columns), (-2, -1))
+        c = soft(wavelet.forward(z.roll((rows, columns), (-2, -1))), threshold) * shrinkage
+        before, x = x, wavelet.adjoint(c).roll((-rows, -columns), (-2, -1))
         t_next = (1 + math.sqrt(1 + 4 * t**2)) / 2
         z = x + (t - 1) / t_next * (x - before)
         t = t_next
@@ -92,6 +96,13 @@ def soft(values: Tensor, threshold: float | Tensor) -> Tensor:
     return values * torch.where(size > threshold, 1 - threshold / size, 0)
 
 
+def misfit(operator: SenseOperator, kspace: Tensor, image: Tensor) -> Tensor:
+    """Root mean square of Ax − y over the samples, (slice,)."""
+    coils, h = kspace.shape[1:3]
+    samples = coils * operator.mask.expand(-1, h, -1).sum((1, 2))
+    return ((operator.forward(image) - kspace).abs().square().sum((1, 2, 3)) / samples).sqrt()
+
+
 def _shift(step: int, wavelet: Wavelet, generator: torch.Generator | None) -> tuple[int, int]:
     if generator is None:
         return 0, 0
@@ -102,15 +113,16 @@ def _shift(step: int, wavelet: Wavelet, generator: torch.Generator | None) -> tu
 
 @dataclass(frozen=True)
 class L1Wavelet(Method):
-    """x = argmin ½‖Ax − y‖² + λ‖D Ψ x‖₁: :func:`fista` with cycle spinning, from the damped SENSE image.
+    """Least squares with few wavelet coefficients: :func:`fista` with cycle spinning, from the SENSE image.
 
-    Shifting Ψ from step to step takes the blocks out of the image. What FISTA resolves last, where N is small, the
-    start already has.
+    Shifting Ψ from step to step takes the blocks out of the image; what FISTA resolves last, the start already has.
+    λ and μ follow from σ, the larger of σ₀ and the misfit of the SENSE image: errors of the coil maps count as noise.
+    Without μ they grow, smoothly and without end, where N is small.
 
     Parameters
     ----------
     damping
-        λ on the scale where the image's peak is about 1; from σ₀ when not given.
+        λ on the scale where the image's peak is about 1; from σ when not given.
     steps
         How many FISTA steps.
     wavelet, levels
@@ -134,8 +146,10 @@ class L1Wavelet(Method):
 
     def reconstruct(self, problem: Problem) -> Tensor:
         """Return the last iterate."""
-        operator, adjoint, sigma = problem.operator, problem.adjoint, problem.sigma
-        damping = default_damping(sigma) if self.damping is None else self.damping
-        start = operator.solve(adjoint, sense.default_damping(sigma), tolerance=1e-3)
+        operator, adjoint = problem.operator, problem.adjoint
+        start = operator.solve(adjoint, sense.default_damping(problem.sigma), tolerance=1e-3)
+        sigma = torch.maximum(problem.sigma, misfit(operator, problem.kspace, start))
+        lam = default_damping(sigma) if self.damping is None else self.damping
+        mu = sense.default_damping(sigma).clamp_max(_COARSE)
         wavelet = Wavelet(self.wavelet, self.levels)
-        return fista(operator, adjoint, damping, wavelet, self.steps, start=start, generator=problem.generator)
+        return fista(operator, adjoint, lam, mu, wavelet, self.steps, start=start, generator=problem.generator)

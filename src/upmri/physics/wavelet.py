@@ -24,6 +24,7 @@ _FILTERS = {
         -0.010597401785069032,
     ),
 }
+_DEEPEST = 8  # levels; padding to multiples of more than 256 pixels would be no image any more
 
 
 @dataclass(frozen=True)
@@ -53,8 +54,8 @@ class Wavelet:
     def __post_init__(self) -> None:
         if self.name not in _FILTERS:
             raise InputError(f"wavelet: expected one of {', '.join(_FILTERS)}, got {self.name!r}")
-        if self.levels < 1:
-            raise InputError(f"levels: expected at least 1, got {self.levels}")
+        if not 1 <= self.levels <= _DEEPEST:
+            raise InputError(f"levels: expected 1 to {_DEEPEST}, got {self.levels}")
 
     def padded(self, height: int, width: int) -> tuple[int, int]:
         """Return the least multiples of 2^levels that hold an image of H×W."""
@@ -75,10 +76,12 @@ class Wavelet:
             corner.copy_(self._synthesise(self._synthesise(corner, -1), -2))
         return image
 
-    def approximation(self, coefficients: Tensor) -> Tensor:
-        """Return a view of the coarsest approximation."""
-        h, w = coefficients.shape[-2:]
-        return coefficients[..., : h >> self.levels, : w >> self.levels]
+    def scales(self, height: int, width: int) -> Tensor:
+        """Return each coefficient's scale, (H, W): 1 for the finest details, levels + 1 for the approximation."""
+        scales = torch.ones(height, width, dtype=torch.int64)
+        for corner in self._corners(scales):
+            corner[..., : corner.shape[-2] // 2, : corner.shape[-1] // 2] += 1
+        return scales
 
     def _corners(self, coefficients: Tensor) -> list[Tensor]:
         """Return views of what each level transforms, the finest first."""
