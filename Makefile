@@ -13,7 +13,7 @@ test: $(READY)
 	$(BIN)/python -m pytest -n 2
 
 soak: $(READY)
-	$(BIN)/python -m pytest -m "soak or not soak"
+	UPMRI_SOAK=1 $(BIN)/python -m pytest -n 2 -m "soak or not soak"
 
 lint: $(READY)
 	$(BIN)/ruff check .

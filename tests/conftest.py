@@ -8,10 +8,17 @@ from pathlib import Path
 
 import pytest
 import torch
+from hypothesis import settings
 from torch import Tensor
 
 # Tests run beside each other: one thread each is faster than two that fight.
 torch.set_num_threads(1)
+
+
+# The same examples in every run; `make soak` tries many more.
+settings.register_profile("quick", max_examples=30, deadline=None, derandomize=True, database=None)
+settings.register_profile("soak", max_examples=300, deadline=None, derandomize=True, database=None)
+settings.load_profile("soak" if os.environ.get("UPMRI_SOAK") else "quick")
 
 
 @pytest.fixture

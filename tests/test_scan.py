@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from upmri import InputError, Reconstruction, Scan
@@ -196,7 +196,6 @@ def test_a_slice_without_samples_is_refused():
 
 
 @given(st.integers(-6, 5) | st.slices(6).filter(lambda s: (s.step or 1) > 0))
-@settings(deadline=None)
 def test_slices_are_taken_like_a_lists(index):
     scan = Scan(
         kspace=gaussian(6, 2, 4, 3), maps=gaussian(6, 2, 4, 3), reference=gaussian(6, 4, 3), noise=1.0, name="x"

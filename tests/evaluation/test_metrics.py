@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from skimage.metrics import peak_signal_noise_ratio, structural_similarity
 
@@ -29,7 +29,6 @@ def blob(height: int, width: int) -> torch.Tensor:
     return i**2 + (1.3 * j) ** 2 < 0.7
 
 
-@settings(max_examples=25, deadline=None)
 @given(
     height=sizes,
     width=sizes,

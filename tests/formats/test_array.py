@@ -5,7 +5,7 @@ import zipfile
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from upmri import InputError, load
@@ -15,7 +15,6 @@ shapes = st.one_of(st.tuples(*[st.integers(1, 5)] * 3), st.tuples(*[st.integers(
 
 
 @given(shape=shapes, order=st.sampled_from("CF"), dtype=st.sampled_from(["<c8", ">c8", "<c16"]), packed=st.booleans())
-@settings(max_examples=40, deadline=None)
 def test_arrays_come_in_as_they_are(shape, order, dtype, packed, tmp_path_factory):
     folder = tmp_path_factory.mktemp("array")
     rng = np.random.default_rng(0)

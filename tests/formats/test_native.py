@@ -7,7 +7,7 @@ import h5py
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
@@ -80,7 +80,6 @@ def assert_same(a: object, b: object) -> None:
 
 
 @given(scan=scans())
-@settings(max_examples=40, deadline=None)
 def test_a_scan_comes_back_bit_for_bit(scan, tmp_path_factory):
     path = tmp_path_factory.mktemp("scan") / "x.h5"
     assert scan.save(path) == path
@@ -89,7 +88,6 @@ def test_a_scan_comes_back_bit_for_bit(scan, tmp_path_factory):
 
 
 @given(rec=reconstructions())
-@settings(max_examples=40, deadline=None)
 def test_a_reconstruction_comes_back_bit_for_bit(rec, tmp_path_factory):
     path = tmp_path_factory.mktemp("rec") / "x.h5"
     assert rec.save(path) == path

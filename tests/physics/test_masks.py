@@ -4,7 +4,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from upmri.errors import InputError
@@ -19,7 +19,6 @@ def is_centred_run(lines, width, acs):
     return bool(lines[start : start + acs].all())
 
 
-@settings(deadline=None)
 @given(width=st.integers(2, 400), acceleration=accelerations, seed=st.integers(0, 2**63 - 1))
 def test_random_lines_count_is_exact_and_holds_the_centre(width, acceleration, seed):
     assume(width / acceleration > 0.5)
@@ -32,7 +31,6 @@ def test_random_lines_count_is_exact_and_holds_the_centre(width, acceleration, s
     assert acs == 0 or mask[0, width // 2]
 
 
-@settings(deadline=None)
 @given(width=st.integers(2, 400), acceleration=accelerations, acs=st.integers(0, 64))
 def test_random_lines_excluded_counts_outer_lines_alone(width, acceleration, acs):
     assume(acs < width and round((width - acs) / acceleration) >= 1)
@@ -93,7 +91,6 @@ def test_random_lines_knows_two_ways_to_count():
         random_lines(200, 4, counting="both")
 
 
-@settings(deadline=None)
 @given(width=st.integers(1, 300), acceleration=st.integers(1, 12), acs=st.integers(0, 40), data=st.data())
 def test_equispaced_lines(width, acceleration, acs, data):
     assume(acs <= width)
@@ -203,7 +200,6 @@ def test_calibration_region_of_lines_is_the_run_that_holds_dc():
     assert calibration_region(torch.ones(1, 7, dtype=torch.bool), 5) == (slice(0, 5), slice(0, 7))
 
 
-@settings(deadline=None)
 @given(width=st.integers(2, 200), acs=st.integers(1, 30), seed=st.integers(0, 1000))
 def test_calibration_region_finds_the_lines_that_were_asked_for(width, acs, seed):
     assume(acs < width)
@@ -231,7 +227,6 @@ def test_calibration_region_is_empty_without_dc():
     assert len(range(*rows.indices(9))) * len(range(*columns.indices(10))) == 0
 
 
-@settings(max_examples=60, deadline=None)
 @given(h=st.integers(1, 12), w=st.integers(1, 12), density=st.floats(0.5, 1), seed=st.integers(0, 10**6))
 def test_calibration_region_of_points_is_the_largest_centred_block(h, w, density, seed):
     mask = torch.rand(h, w, generator=torch.Generator().manual_seed(seed)) < density

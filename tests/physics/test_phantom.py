@@ -3,7 +3,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.integrate import dblquad
 from skimage.data import shepp_logan_phantom
@@ -47,7 +47,6 @@ def test_dc_is_the_total(shape, ellipses):
     assert dc == pytest.approx(math.sqrt(shape[0] * shape[1]) * total, rel=1e-12)
 
 
-@settings(max_examples=15, deadline=None)
 @given(st.floats(-0.15, 0.15), st.floats(-0.15, 0.15), st.floats(0.08, 0.3), st.floats(0.08, 0.3), st.floats(-3.2, 3.2))
 def test_raster_holds_the_area_and_its_transform_is_the_closed_form(cy, cx, b, a, angle):
     ellipse = Ellipse(2.0, (cy, cx), (b, a), angle)

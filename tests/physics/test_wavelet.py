@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import pywt
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from upmri import InputError
@@ -38,7 +38,6 @@ def test_orthonormal_as_a_matrix(name, levels):
     torch.testing.assert_close(wavelet.adjoint(unit).reshape(128, 128).T, Psi.mH, rtol=0, atol=1e-12)
 
 
-@settings(max_examples=20, deadline=None)
 @given(
     name=st.sampled_from(NAMES), levels=st.integers(1, 4), h=st.integers(1, 3), w=st.integers(1, 3), n=st.integers(1, 3)
 )

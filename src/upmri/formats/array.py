@@ -62,8 +62,8 @@ class NpySource(Source):
         header = self._header
         order: Literal["F", "C"] = "F" if header.fortran else "C"
         kspace: Any = np.memmap(self.path, header.dtype, "r", header.offset, header.shape, order)
-        kspace = kspace[None] if kspace.ndim == 3 else kspace
-        return Scan(kspace=np.array(kspace[keep]), name=self.name)
+        kspace = np.array(kspace[None][keep] if kspace.ndim == 3 else kspace[keep])
+        return Scan(kspace=kspace, name=self.name)
 
     def close(self) -> None:
         """Nothing is held between reads."""

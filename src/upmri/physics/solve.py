@@ -39,7 +39,7 @@ def conjugate_gradients(
     tolerance
         Stop when every image has ‖b − (N + λI)x‖ ≤ tolerance · ‖b‖. With 0 all iterations are taken.
     """
-    damping = per_slice(damping, rhs)
+    damping = torch.as_tensor(per_slice(damping, rhs), dtype=rhs.dtype, device=rhs.device)
     x = torch.zeros_like(rhs)
     residual = rhs.clone()
     direction = rhs.clone()
@@ -51,20 +51,21 @@ def conjugate_gradients(
     for k in range(iterations):
         if tolerance and k % every == 0 and bool((energy <= goal).all()):
             break
-        image = normal(direction) + damping * direction
+        image = normal(direction).addcmul_(direction, damping)
         curvature = (direction.conj() * image).real.sum((-2, -1), keepdim=True)
         live = (energy > floor) & (curvature > 0)
-        step = torch.where(live, energy / torch.where(live, curvature, 1), 0)
-        x = x + step * direction
-        residual = residual - step * image
+        step = torch.where(live, energy / torch.where(live, curvature, 1), 0).to(rhs.dtype)
+        x.addcmul_(step, direction)
+        residual.addcmul_(step, image, value=-1)
         fresh = _energy(residual)
-        direction = residual + torch.where(live, fresh / torch.where(live, energy, 1), 0) * direction
+        slope = torch.where(live, fresh / torch.where(live, energy, 1), 0).to(rhs.dtype)
+        direction = torch.addcmul(residual, slope, direction)
         energy = fresh
     return x
 
 
 def _energy(x: Tensor) -> Tensor:
-    return (x.real.square() + x.imag.square()).sum((-2, -1), keepdim=True)
+    return torch.view_as_real(x).square().sum((-3, -2, -1), keepdim=True)[..., 0]
 
 
 @dataclass(frozen=True)
