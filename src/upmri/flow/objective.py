@@ -1,0 +1,105 @@
+"""The projected objective without ground truth: one residual, three ways to project it, a divergence where it is due.
+
+With noise e in y₀ = A x₀ + e, a network's prediction p of a target u = a' x₀ + b' x₁ (the image: a' = 1, b' = 0; the
+velocity: a' = −1, b' = 1) can be judged only through A. Its error seen through a filter R of N = A*A,
+
+    E⟨p − u, R N (p − u)⟩ = E⟨p, R N p⟩ − 2 Re E⟨p, R A* u_Y⟩ + 2 Re E⟨p, R A* a' e⟩ + const,    u_Y = a' y₀ + b' A x₁,
+
+has the gradient 2 r in p, r = R (N p − A* u_Y), and a last term that vanishes when p has not seen e, and is otherwise,
+by Stein's lemma, 2 a' σ₀² times the divergence of R A* p in the data. R is
+
+- N⁺ by k steps of conjugate gradients: the paper's projection, P = N⁺ N;
+- B = (N + λI)⁻¹: the damped one, W = B N;
+- I on lines that the network did not see: no solve, and no divergence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from upmri.physics.sense import SenseOperator
+from upmri.physics.solve import conjugate_gradients
+
+Filter = Callable[[SenseOperator, Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class KrylovFilter:
+    """R = N⁺, approximated by k steps of conjugate gradients from 0."""
+
+    iterations: int = 10
+
+    def __call__(self, operator: SenseOperator, image: Tensor) -> Tensor:
+        """R applied."""
+        return conjugate_gradients(operator.normal, image, 0.0, iterations=self.iterations)
+
+
+@dataclass(frozen=True)
+class DampedFilter:
+    """R = B = (N + λI)⁻¹."""
+
+    damping: float = 3e-3
+
+    def __call__(self, operator: SenseOperator, image: Tensor) -> Tensor:
+        """R applied."""
+        return operator.solve(image, self.damping)
+
+
+def no_filter(operator: SenseOperator, image: Tensor) -> Tensor:  # noqa: ARG001
+    """R = I: the plain error on the sampled lines."""
+    return image
+
+
+def projected_loss(prediction: Tensor, operator: SenseOperator, target: Tensor, filter_: Filter) -> Tensor:
+    """Loss of each slice, (slice,), whose gradient in the prediction is 2 r, r = R (N p − A* u_Y).
+
+    Its value is Re⟨p, r − R A* u_Y⟩ = ⟨p, R N p⟩ − 2 Re⟨p, R A* u_Y⟩: the squared error but for a constant.
+
+    Parameters
+    ----------
+    prediction
+        p, (slice, H, W).
+    operator
+        A of the lines that judge.
+    target
+        A* u_Y, (slice, H, W).
+    filter_
+        R. No graph goes through it.
+    """
+    with torch.no_grad():
+        aim = filter_(operator, target)
+        residual = filter_(operator, operator.normal(prediction)) - aim
+        value = _inner(prediction, residual - aim)
+    surrogate = 2 * _inner(prediction, residual)
+    return value + (surrogate - surrogate.detach())
+
+
+def divergence(
+    network: Callable[[Tensor], Tensor], operator: SenseOperator, at: Tensor, probe: Tensor, filter_: Filter
+) -> Tensor:
+    """Hutchinson's estimate of Re tr(R A* J A R*…), one probe: Re⟨b, J b⟩ with b = R A* ε, (slice,).
+
+    Parameters
+    ----------
+    network
+        x ↦ p, whose derivative J is taken in forward mode.
+    operator, filter_
+        A and R of the lines that enter the network.
+    at
+        Where, (slice, H, W).
+    probe
+        A* ε with ε ~ CN(0, I) on the sampled entries, (slice, H, W).
+    """
+    with torch.no_grad():
+        b = filter_(operator, probe)
+    change: Tensor = torch.func.jvp(network, (at,), (b,))[1]
+    return _inner(b, change)
+
+
+def _inner(a: Tensor, b: Tensor) -> Tensor:
+    """Re⟨a, b⟩ of each slice."""
+    return (a.conj() * b).real.flatten(1).sum(1)

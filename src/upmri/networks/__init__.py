@@ -1,0 +1,1 @@
+"""Networks: the U-Net of the paper, and the unrolled reconstruction around it."""

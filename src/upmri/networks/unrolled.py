@@ -1,0 +1,55 @@
+"""A reconstruction network: one U-Net, used several times, with exact data consistency in between."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from upmri.networks.adm import Adm, AdmConfig
+from upmri.physics.sense import SenseOperator
+
+
+class Unrolled(nn.Module):
+    """D(A*y, x_t, t): K blocks that share one U-Net U and one damping λ.
+
+    From x = x̃₀ = (N + λI)⁻¹ A*y, each block adds what the U-Net sees fit and returns to the data:
+
+        z = x + U([x, x_t], t),    x = (N + λI)⁻¹ (A*y + λ z).
+
+    The network knows the mask through N, so what it says of lines that were not sampled must be taught by lines that
+    it did not see.
+
+    Parameters
+    ----------
+    config
+        Of the U-Net; two complex images go in, one comes out.
+    blocks
+        K.
+    damping
+        λ at the start; it is learnt.
+    """
+
+    def __init__(self, config: AdmConfig, *, blocks: int = 4, damping: float = 0.02) -> None:
+        super().__init__()
+        self.blocks = blocks
+        self.network = Adm(config)
+        self.log_damping = nn.Parameter(torch.tensor(damping).log())
+
+    def forward(self, operator: SenseOperator, adjoint: Tensor, noisy: Tensor, t: Tensor) -> Tensor:
+        """Predict the image x₀ (slice, H, W) from A*y, and from x_t at time t (slice,)."""
+        damping = self.log_damping.exp()
+        x = operator.solve(adjoint, damping)
+        for _ in range(self.blocks):
+            change = self.network(torch.cat([channels(x), channels(noisy)], 1), t)
+            x = operator.solve(adjoint + damping * (x + complex_image(change)), damping)
+        return x
+
+
+def channels(image: Tensor) -> Tensor:
+    """Complex (slice, H, W) → real (slice, 2, H, W)."""
+    return torch.view_as_real(image).movedim(-1, 1)
+
+
+def complex_image(channels: Tensor) -> Tensor:
+    """Real (slice, 2, H, W) → complex (slice, H, W), in single precision."""
+    return torch.view_as_complex(channels.float().movedim(1, -1).contiguous())

@@ -1,0 +1,29 @@
+import torch
+
+from upmri.flow.path import TimeLaw, interpolate, noise
+
+
+def test_ends_of_the_path(rng):
+    x0, x1 = rng(2, 4, 4), rng(2, 4, 4)
+    assert torch.equal(interpolate(x0, x1, torch.zeros(2)), x0)
+    assert torch.equal(interpolate(x0, x1, torch.ones(2)), x1)
+    middle = interpolate(x0, x1, torch.tensor([0.25, 0.5]))
+    assert torch.allclose(middle[0], 0.75 * x0[0] + 0.25 * x1[0])
+
+
+def test_noise_has_variance_2():
+    x1 = noise(torch.empty(100, 40, 40, dtype=torch.complex64), torch.Generator().manual_seed(0))
+    assert torch.allclose(x1.abs().square().mean(), torch.tensor(2.0), rtol=0.01)
+    assert torch.allclose(x1.square().mean().abs(), torch.tensor(0.0), atol=0.02)
+
+
+def test_logit_normal_quantiles():
+    t = TimeLaw(location=-1.5, scale=0.8).draw(200_000, torch.Generator().manual_seed(0))
+    for n, share in ((-1.0, 0.1587), (0.0, 0.5), (2.0, 0.9772)):
+        edge = torch.sigmoid(torch.tensor(-1.5 + 0.8 * n))
+        assert abs((t < edge).float().mean() - share) < 0.005
+
+
+def test_a_share_of_zeros():
+    t = TimeLaw(at_zero=0.3).draw(100_000, torch.Generator().manual_seed(0))
+    assert abs((t == 0).float().mean() - 0.3) < 0.01
