@@ -179,8 +179,7 @@ def deepinv_cg(maps: Array, mask: Array, rhs: Array, damping: float) -> Solve:
     physics = MultiCoilMRI(mask, maps, img_size=(2, *mask.shape))
     rhs = physics.from_torch_complex(torch.from_numpy(rhs)[None]).contiguous()
     system = lambda x: physics.A_adjoint_A(x) + damping * x  # noqa: E731
-    # Its default eps of 1e-8 slows the last iterations down.
-    run = lambda n: conjugate_gradient(system, rhs, max_iter=n, tol=0, eps=0)  # noqa: E731
+    run = lambda n: conjugate_gradient(system, rhs, max_iter=n, tol=0)  # noqa: E731
     return lambda n: physics.to_torch_complex(run(n))[0].numpy()
 
 
