@@ -114,6 +114,7 @@ def test_an_existing_file_is_replaced_only_when_told(run, scan, tmp_path):
         (["recon", "scan.h5", "-m", "magic"], ["magic", "sense"]),
         (["recon", "scan.h5", "--slices", "9"], ["scan.h5", "3 slices"]),
         (["recon", "scan.h5", "-o", "nowhere/x.npy"], ["nowhere"]),
+        (["recon", "scan.h5", "-o", "x.dcm"], ["x.dcm", ".nii.gz"]),
         (["recon", "scan.h5", "--lambda", "-1"], ["damping", "λ > 0"]),
         (["recon", "scan.h5", "--device", "cuda:9"], ["cuda:9", "cpu"]),
         (["recon", "scan.h5", "--max-gib", "0.0001"], ["scan.h5", "limit"]),

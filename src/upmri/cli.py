@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import traceback
 from pathlib import Path
@@ -211,6 +212,8 @@ def _targets(scans: list[Path], target: Path | None) -> list[Path]:
         if len(scans) > 1:
             raise InputError(f"--out: {target} is one file for {len(scans)} scans; give a folder")
         return [target]
+    if target is not None and target.suffix and not target.is_dir():
+        raise InputError(f"--out: {target} is neither a folder nor a name that ends in {', '.join(suffixes())}")
     if len(set(names)) < len(names):
         raise InputError("SCAN: two scans of the same name would be written to the same file; do them one by one")
     folder = target or Path()
@@ -258,6 +261,8 @@ def _debugging() -> bool:
 
 def main() -> None:
     """Run the command line: exit 2 is bad input, 1 the program's own failure."""
+    # On a machine that is busy with other work, threads that spin while they wait make torch many times slower.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     try:
         # --debug is understood anywhere, also before it is known which command is meant.
         app(args=[word for word in sys.argv[1:] if word != "--debug"], prog_name="upmri")
