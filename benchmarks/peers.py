@@ -90,8 +90,9 @@ def _isolated(args: argparse.Namespace, name: str, folder: Path, threads: int) -
     command += ["--repeats", str(args.repeats), "--size", str(args.size), "--threads", str(threads)]
     done = subprocess.run(command, env=env, capture_output=True, text=True)
     if done.returncode:
+        print(done.stderr, file=sys.stderr)
         lines = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
-        return {"failed": f"failed: {lines[-1]}"}
+        return {"failed": "failed: " + lines[-1].split(":")[0]}  # the rest may hold paths, and results are published
     return json.loads((folder / f"{name}.json").read_text())
 
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from upmri.errors import InputError
 from upmri.physics.fourier import fft2c, ifft2c
-from upmri.physics.solve import RowSolver, conjugate_gradients, per_slice
+from upmri.physics.solve import CirculantPreconditioner, RowSolver, conjugate_gradients, per_slice
 
 Solver = Literal["auto", "direct", "cg"]
 
@@ -94,7 +94,8 @@ class SenseOperator:
             ``direct`` (1-D masks: factored on first use, kept for the same damping), ``cg``, or ``auto``: direct
             where it applies and its factors can be kept.
         tolerance, iterations
-            For conjugate gradients: relative residual to reach, and the most iterations to take.
+            For conjugate gradients: relative residual to reach, and the most iterations to take. 2-D masks are
+            preconditioned when there is a tolerance.
         """
         if solver not in ("auto", "direct", "cg"):
             raise InputError(f"solver: expected 'auto', 'direct' or 'cg', got {solver!r}")
@@ -106,7 +107,13 @@ class SenseOperator:
         def run(b: Tensor, value: float | Tensor) -> Tensor:
             if direct:
                 return self._factored(value)(b)
-            return conjugate_gradients(self._normal, b, value, iterations=iterations, tolerance=tolerance)
+            # Few iterations without a tolerance are wanted for what they leave out; those are not to be shaped.
+            shape = None
+            if tolerance and positive and not self.cartesian_1d:
+                shape = CirculantPreconditioner(self.maps, self._weights, value)
+            return conjugate_gradients(
+                self._normal, b, value, iterations=iterations, tolerance=tolerance, precondition=shape
+            )
 
         result: Tensor = _Solve.apply(rhs, damping, run)
         return result

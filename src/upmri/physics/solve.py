@@ -22,7 +22,13 @@ def per_slice(value: float | Tensor, like: Tensor) -> Tensor | float:
 
 
 def conjugate_gradients(
-    normal: Callable[[Tensor], Tensor], rhs: Tensor, damping: float | Tensor, *, iterations: int, tolerance: float = 0.0
+    normal: Callable[[Tensor], Tensor],
+    rhs: Tensor,
+    damping: float | Tensor,
+    *,
+    iterations: int,
+    tolerance: float = 0.0,
+    precondition: Callable[[Tensor], Tensor] | None = None,
 ) -> Tensor:
     """Solve (N + λI) x = b by conjugate gradients from x = 0, every image of the batch with its own scalars.
 
@@ -38,34 +44,71 @@ def conjugate_gradients(
         The most iterations taken.
     tolerance
         Stop when every image has ‖b − (N + λI)x‖ ≤ tolerance · ‖b‖. With 0 all iterations are taken.
+    precondition
+        r ↦ M⁻¹ r, Hermitian and positive definite, near (N + λI)⁻¹: the same solution in fewer iterations. Without it
+        the k-th iterate is the plain one, whose early stop regularises.
     """
     damping = torch.as_tensor(per_slice(damping, rhs), dtype=rhs.dtype, device=rhs.device)
+    shape = precondition or (lambda r: r)
     x = torch.zeros_like(rhs)
     residual = rhs.clone()
-    direction = rhs.clone()
-    energy = _energy(residual)
-    goal = energy * tolerance**2
+    shaped = shape(residual)
+    direction = shaped.clone()
+    energy = _inner(residual, shaped)  # of the residual in the norm of M⁻¹, its own without M
+    goal = _inner(rhs, rhs) * tolerance**2
     # Below this an image is solved to rounding: its scalars become 0 instead of 0/0.
     floor = energy * torch.finfo(energy.dtype).eps ** 2
     every = 1 if rhs.device.type == "cpu" else 10  # asking an accelerator for a number makes it wait
     for k in range(iterations):
-        if tolerance and k % every == 0 and bool((energy <= goal).all()):
+        if tolerance and k % every == 0 and bool((_inner(residual, residual) <= goal).all()):
             break
         image = normal(direction).addcmul_(direction, damping)
-        curvature = (direction.conj() * image).real.sum((-2, -1), keepdim=True)
+        curvature = _inner(direction, image)
         live = (energy > floor) & (curvature > 0)
         step = torch.where(live, energy / torch.where(live, curvature, 1), 0).to(rhs.dtype)
         x.addcmul_(step, direction)
         residual.addcmul_(step, image, value=-1)
-        fresh = _energy(residual)
+        shaped = shape(residual)
+        fresh = _inner(residual, shaped)
         slope = torch.where(live, fresh / torch.where(live, energy, 1), 0).to(rhs.dtype)
-        direction = torch.addcmul(residual, slope, direction)
+        direction = torch.addcmul(shaped, slope, direction)
         energy = fresh
     return x
 
 
-def _energy(x: Tensor) -> Tensor:
-    return torch.view_as_real(x).square().sum((-3, -2, -1), keepdim=True)[..., 0]
+def _inner(a: Tensor, b: Tensor) -> Tensor:
+    """Re⟨a, b⟩ of each image."""
+    return (torch.view_as_real(a) * torch.view_as_real(b)).sum((-3, -2, -1), keepdim=True)[..., 0]
+
+
+class CirculantPreconditioner:
+    """M⁻¹ = D F* (d + λ)⁻¹ F D + (I − D)/λ: N replaced by the filter whose spectrum is N's diagonal in Fourier space.
+
+    d(k) = Σ_q p(q) m(k + q) is the sampling density around k, p the coils' mean power spectrum, and D the support of
+    the maps, outside which N is 0.
+
+    Parameters
+    ----------
+    maps
+        (slice, coil, H, W).
+    mask
+        Shift-free, real: (slice, H, W).
+    damping
+        λ > 0, one or one a slice.
+    """
+
+    def __init__(self, maps: Tensor, mask: Tensor, damping: float | Tensor) -> None:
+        power = torch.stack([torch.fft.fft2(coils).abs().square().sum(0) for coils in maps])
+        power = power / power.sum((-2, -1), keepdim=True).clamp_min(torch.finfo(power.dtype).tiny)
+        density = torch.fft.ifft2(torch.fft.fft2(mask) * torch.fft.fft2(power).conj()).real.clamp_min(0)
+        self._damping = per_slice(damping, maps)
+        self._gain = 1 / (density + self._damping)
+        self._support = (maps != 0).any(1)
+
+    def __call__(self, residual: Tensor) -> Tensor:
+        """M⁻¹ r."""
+        inside = torch.fft.ifft2(torch.fft.fft2(residual * self._support).mul_(self._gain))
+        return torch.where(self._support, inside, residual / self._damping)
 
 
 @dataclass(frozen=True)
