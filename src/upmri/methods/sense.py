@@ -13,8 +13,9 @@ from upmri.methods.base import Method, Problem
 def default_damping(sigma: Tensor) -> Tensor:
     """λ = 5 σ^1.5 for noise σ on the problem's scale, (slice,).
 
-    White images would ask for λ ∝ σ²; the spectra of real ones fall off, and this power is near the best λ (within
-    0.3 dB, mostly) for brains and hearts, 4× and 8×, σ from 0.003 to 0.03. The floor covers noise-free simulations.
+    White images would ask for λ ∝ σ²; the spectra of real ones fall off. The rule was chosen on four validation slices
+    (three brains, a heart; 4× and 8×, σ from 0.003 to 0.03), where it is within 0.3 dB of the best λ in 32 of 48
+    cases and at worst 1.6 dB behind (ESPIRiT maps, 8×, σ = 0.003). The floor covers noise-free simulations.
     """
     return (5 * sigma**1.5).clamp_min(1e-4)
 
