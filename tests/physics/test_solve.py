@@ -95,3 +95,12 @@ def test_preconditioning_saves_iterations_on_smooth_coils():
         assert (operator.normal(x) + 1e-3 * x - rhs).norm() < 1.2e-5 * rhs.norm()
         counts.append(len(calls))
     assert counts[1] < 0.6 * counts[0]
+
+
+def test_iterating_past_convergence_leaves_the_null_space_alone():
+    g = torch.Generator().manual_seed(0)
+    mask = torch.rand(64, generator=g) < 0.25
+    operator = SenseOperator(torch.ones(1, 1, 64, 64, dtype=torch.complex64), mask[None, None])
+    image = operator.adjoint(torch.randn(1, 1, 64, 64, dtype=torch.complex64, generator=g))
+    x = conjugate_gradients(operator.normal, image, 0.0, iterations=30)  # N is a projection: N⁺ A*y = A*y
+    assert (x - image).norm() < 1e-4 * image.norm()

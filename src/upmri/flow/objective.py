@@ -71,8 +71,7 @@ def projected_loss(prediction: Tensor, operator: SenseOperator, target: Tensor, 
         R. No graph goes through it.
     """
     with torch.no_grad():
-        aim = filter_(operator, target)
-        residual = filter_(operator, operator.normal(prediction)) - aim
+        residual, aim = filter_(operator, torch.stack([operator.normal(prediction) - target, target]))
         value = _inner(prediction, residual - aim)
     surrogate = 2 * _inner(prediction, residual)
     return value + (surrogate - surrogate.detach())

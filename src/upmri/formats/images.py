@@ -1,4 +1,7 @@
-"""Images in, to simulate scans of: .npy as ([slice,] row, column), NIfTI as (row, column[, slice[, frame]])."""
+"""Images in, to simulate scans of: .npy as ([slice,] row, column), NIfTI as (row, column[, slice[, frame]]).
+
+An .npz holds the same as .npy does in its array ``image``.
+"""
 
 from __future__ import annotations
 
@@ -19,24 +22,44 @@ from upmri.formats import guard
 
 _NPY = b"\x93NUMPY"
 _GZIP = b"\x1f\x8b"
+_ZIP = b"PK\x03\x04"
 
 
 def read(path: Path, max_bytes: int) -> NDArray[Any]:
     """Return (slice, row, column), real or complex and finite; the frames of a series lie along the slices."""
     head = guard.head(path)
-    image = _npy(path, head, max_bytes) if head.startswith(_NPY) else _nifti(path, head, max_bytes)
+    readers = {_NPY: _npy, _ZIP: _npz}
+    reader = next((reader for magic, reader in readers.items() if head.startswith(magic)), _nifti)
+    image = reader(path, head, max_bytes)
     if not np.isfinite(image).all():
         raise InputError("image: expected finite values, found NaN or infinite ones")
     return image
 
 
 def _npy(path: Path, head: bytes, max_bytes: int) -> NDArray[Any]:
-    header = guard.npy_header("image", head, path.stat().st_size)
+    _check(guard.npy_header("image", head, path.stat().st_size), max_bytes)
+    image: NDArray[Any] = np.load(path, allow_pickle=False)
+    return image.reshape(-1, *image.shape[-2:])
+
+
+def _npz(path: Path, head: bytes, max_bytes: int) -> NDArray[Any]:  # noqa: ARG001
+    with guard.open_npz(path, max_bytes) as archive:
+        if "image.npy" not in archive.namelist():
+            raise InputError('expected an .npz archive with an array "image", there is none')
+        with archive.open("image.npy") as stream:
+            first = stream.read(guard.HEAD)
+            header = guard.npy_header("image", first, archive.getinfo("image.npy").file_size)
+            _check(header, max_bytes)
+            stream.seek(header.offset)
+            data = np.frombuffer(stream.read(header.nbytes), dtype=header.dtype)
+    image = data.reshape(header.shape, order="F" if header.fortran else "C")
+    return image.reshape(-1, *image.shape[-2:])
+
+
+def _check(header: guard.NpyHeader, max_bytes: int) -> None:
     if header.dtype.kind not in "buifc" or len(header.shape) not in (2, 3) or 0 in header.shape:
         raise InputError(f"image: expected ([slice,] row, column) of numbers, got {header.dtype} {header.shape}")
     guard.check_bytes("image", header.nbytes, max_bytes)
-    image: NDArray[Any] = np.load(path, allow_pickle=False)
-    return image.reshape(-1, *image.shape[-2:])
 
 
 @contextmanager
@@ -61,7 +84,7 @@ def _nifti(path: Path, head: bytes, max_bytes: int) -> NDArray[Any]:
         first = stream.read(348)
         kind = next((kind for (at, magic), kind in kinds.items() if first[at:].startswith(magic)), None)
         if kind is None:
-            raise InputError("not a kind of image that is known; expected .npy, .nii or .nii.gz")
+            raise InputError("not a kind of image that is known; expected .npy, .npz, .nii or .nii.gz")
         stream.seek(0)
         try:
             nifti = kind.from_stream(stream)

@@ -27,6 +27,8 @@ _METHODS = {
     "sense": ("sense", "Sense"),
     "cg-sense": ("cg_sense", "CgSense"),
     "l1-wavelet": ("l1_wavelet", "L1Wavelet"),
+    "upmri": ("upmri", "Upmri"),
+    "upmri-paper": ("upmri_paper", "UpmriPaper"),
 }
 
 DEFAULT = "sense"

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
-from typing import ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from upmri.physics.coils import estimate_noise
 from upmri.physics.sense import SenseOperator
 from upmri.scan import Scan
+
+if TYPE_CHECKING:
+    from upmri.training.data import Batch
 
 
 @dataclass(frozen=True)
@@ -62,6 +65,32 @@ class Problem:
 
 
 @dataclass(frozen=True)
+class Estimate:
+    """An image (slice, H, W); where several were drawn, (n, slice, H, W), and the deviation of its magnitude."""
+
+    image: Tensor
+    samples: Tensor | None = None
+    std: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class Lesson(ABC):
+    """How a method's network is made and taught. Subclasses are frozen dataclasses that weights carry with them."""
+
+    @abstractmethod
+    def network(self) -> nn.Module:
+        """A network with fresh weights."""
+
+    @abstractmethod
+    def loss(self, network: nn.Module, batch: Batch) -> Tensor:
+        """Loss of each slice, (slice,)."""
+
+    @abstractmethod
+    def predict(self, network: nn.Module, operator: SenseOperator, adjoint: Tensor, sigma: Tensor) -> Tensor:
+        """The image (slice, H, W) of A*y: what validation looks at."""
+
+
+@dataclass(frozen=True)
 class Method(ABC):
     """A way to an image. Subclasses are frozen dataclasses: their fields are their settings, with defaults."""
 
@@ -69,7 +98,21 @@ class Method(ABC):
     summary: ClassVar[str]
     needs: ClassVar[str] = "nothing"
     evaluations: ClassVar[int] = 0
+    lesson: ClassVar[type[Lesson] | None] = None
+
+    def fit(self, problem: Problem) -> Method:  # noqa: ARG002
+        """Settle what was left open, before the first slice of a scan: which weights, for example."""
+        return self
 
     @abstractmethod
     def reconstruct(self, problem: Problem) -> Tensor:
         """Image (slice, H, W) in the units of the problem."""
+
+    def estimate(self, problem: Problem) -> Estimate:
+        """The image with all that the method can tell about it."""
+        return Estimate(self.reconstruct(problem))
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What shaped the image."""
+        return asdict(self)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from upmri.flow.path import broadcast
 from upmri.networks.adm import Adm, AdmConfig
 from upmri.physics.sense import SenseOperator
 
@@ -14,10 +15,11 @@ class Unrolled(nn.Module):
 
     From x = x̃₀ = (N + λI)⁻¹ A*y, each block adds what the U-Net sees fit and returns to the data:
 
-        z = x + U([x, x_t], t),    x = (N + λI)⁻¹ (A*y + λ z).
+        z = x + D U([x, (1−t) x_t], t),    x = (N + λI)⁻¹ (A*y + λ z).
 
-    The network knows the mask through N, so what it says of lines that were not sampled must be taught by lines that
-    it did not see.
+    D keeps the object's support: outside it no coil sees anything, so nothing would hold what the U-Net puts there.
+    At t = 1 the point of the path is noise alone, and is not shown. The network knows the mask through N, so what it
+    says of lines that were not sampled must be taught by lines that it did not see.
 
     Parameters
     ----------
@@ -36,12 +38,16 @@ class Unrolled(nn.Module):
         self.log_damping = nn.Parameter(torch.tensor(damping).log())
 
     def forward(self, operator: SenseOperator, adjoint: Tensor, noisy: Tensor, t: Tensor) -> Tensor:
-        """Predict the image x₀ (slice, H, W) from A*y, and from x_t at time t (slice,)."""
+        """Predict the image x₀ (…, slice, H, W) from A*y (slice, H, W) and from x_t (…, slice, H, W), t (slice,)."""
         damping = self.log_damping.exp()
-        x = operator.solve(adjoint, damping)
+        shown = channels(((1 - broadcast(t, adjoint)) * noisy).flatten(0, -3))
+        times = t.expand(len(shown) // len(t), -1).flatten()
+        support = operator.support
+        x = operator.solve(adjoint, damping).expand_as(noisy)
         for _ in range(self.blocks):
-            change = self.network(torch.cat([channels(x), channels(noisy)], 1), t)
-            x = operator.solve(adjoint + damping * (x + complex_image(change)), damping)
+            change = self.network(torch.cat([channels(x.flatten(0, -3)), shown], 1), times)
+            z = x + support * complex_image(change).reshape(x.shape)
+            x = operator.solve(adjoint + damping * z, damping)
         return x
 
 

@@ -48,7 +48,7 @@ class SenseOperator:
         # Rows first for 1-D masks, so that a block of rows is one piece of memory.
         self._rows = maps.transpose(1, 2).contiguous() if self.cartesian_1d else maps.transpose(1, 2)
         self._weights = torch.fft.ifftshift(self.mask, (-2, -1)).to(maps.real.dtype)
-        self._last: tuple[float | Tensor, RowSolver] | None = None
+        self._last: _Kept | None = None
 
     @property
     def maps(self) -> Tensor:
@@ -128,11 +128,11 @@ class SenseOperator:
 
     def _factored(self, damping: float | Tensor) -> RowSolver:
         """The row solver for this damping: the last one is kept, together with the values it was made for."""
-        if self._last is None or not _same(self._last[0], damping):
+        if self._last is None or not self._last.serves(damping):
             self._last = None  # frees the old factors before the new ones are made
-            known = damping.clone() if isinstance(damping, Tensor) else damping
-            self._last = known, RowSolver(self._rows, self._weights[:, 0], damping, keep=self._keep)
-        return self._last[1]
+            solver = RowSolver(self._rows, self._weights[:, 0], damping, keep=self._keep)
+            self._last = _Kept(solver, damping)
+        return self._last.solver
 
     def _normal(self, image: Tensor) -> Tensor:
         out = torch.zeros_like(image)
@@ -156,10 +156,23 @@ class SenseOperator:
         return out
 
 
-def _same(a: float | Tensor, b: float | Tensor) -> bool:
-    if isinstance(a, Tensor) and isinstance(b, Tensor):
-        return torch.equal(a, b)
-    return not isinstance(a, Tensor) and not isinstance(b, Tensor) and a == b
+class _Kept:
+    """A solver and the damping it was made for."""
+
+    def __init__(self, solver: RowSolver, damping: float | Tensor) -> None:
+        self.solver, self._damping = solver, damping
+        if isinstance(damping, Tensor):
+            self._values, self._version = damping.detach().clone(), damping._version
+
+    def serves(self, damping: float | Tensor) -> bool:
+        if not isinstance(damping, Tensor) or not isinstance(self._damping, Tensor):
+            return (
+                not isinstance(damping, Tensor) and not isinstance(self._damping, Tensor) and damping == self._damping
+            )
+        # The same tensor, untouched since, need not be asked for its values: an accelerator would have to wait.
+        if damping is self._damping and damping._version == self._version:
+            return True
+        return torch.equal(damping, self._values)
 
 
 class _Normal(torch.autograd.Function):

@@ -58,13 +58,15 @@ def conjugate_gradients(
     goal = _inner(rhs, rhs) * tolerance**2
     # Below this an image is solved to rounding: its scalars become 0 instead of 0/0.
     floor = energy * torch.finfo(energy.dtype).eps ** 2
+    # Without damping a residual of mere rounding points into the null space, where a step would be boundless.
+    least = torch.where(damping == 0, 100 * torch.finfo(energy.dtype).eps, 0.0)
     every = 1 if rhs.device.type == "cpu" else 10  # asking an accelerator for a number makes it wait
     for k in range(iterations):
         if tolerance and k % every == 0 and bool((_inner(residual, residual) <= goal).all()):
             break
         image = normal(direction).addcmul_(direction, damping)
         curvature = _inner(direction, image)
-        live = (energy > floor) & (curvature > 0)
+        live = (energy > floor) & (curvature > least * _inner(direction, direction))
         step = torch.where(live, energy / torch.where(live, curvature, 1), 0).to(rhs.dtype)
         x.addcmul_(step, direction)
         residual.addcmul_(step, image, value=-1)

@@ -1,0 +1,73 @@
+"""The way back from noise to images that a scan allows, with a network D(A*y, x_t, t) that knows the scan.
+
+D predicts x₀ from the data and from a point of the path x_t = (1−t) x₀ + t x₁. At t = 1 that point says nothing: D is
+the mean of what the data allow, the read-out. Further down D takes sides with the noise that it is shown, and
+
+    x̂ = D(A*y, x_t, t),    ê = (x_t − (1−t) x̂)/t,    x_t' = (1−t') x̂ + t' ê
+
+leads from different noise to different images, Euler's way along the straight line from x̂ to ê.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from upmri.flow.path import interpolate, noise
+from upmri.physics.sense import SenseOperator
+
+Predictor = Callable[[SenseOperator, Tensor, Tensor, Tensor], Tensor]
+
+# Below this time the noise is weaker than a scan's own, and nothing is left to decide.
+LAST = 0.005
+
+
+def read_out(network: Predictor, operator: SenseOperator, adjoint: Tensor) -> Tensor:
+    """D(A*y, ·, 1): the mean of what the data allow, (slice, H, W)."""
+    return network(operator, adjoint, torch.zeros_like(adjoint), adjoint.real.new_ones(len(adjoint)))
+
+
+def sample(
+    network: Predictor,
+    operator: SenseOperator,
+    mean: Tensor,
+    adjoint: Tensor,
+    *,
+    count: int,
+    steps: int,
+    start: float,
+    generator: torch.Generator,
+) -> Tensor:
+    """Draw images (count, slice, H, W), all of them side by side.
+
+    Parameters
+    ----------
+    network
+        D.
+    operator, adjoint
+        A and A*y, (slice, H, W).
+    mean
+        The read-out: D above ``start``, where noise drowns whatever else the path could tell.
+    count, steps
+        Draws, and evaluations of D for each.
+    start
+        The time to start from; from there to the end the times fall geometrically.
+    generator
+        Of x₁.
+    """
+    t = _times(start, steps)
+    x1 = noise(mean.expand(count, *mean.shape), generator)
+    x = interpolate(mean.expand_as(x1), x1, mean.real.new_full((1,), t[0]))
+    for now, then in zip(t, [*t[1:], 0.0], strict=True):
+        predicted = network(operator, adjoint, x, mean.real.new_full((len(adjoint),), now))
+        x = (1 - then) * predicted + then / now * (x - (1 - now) * predicted)
+    return x
+
+
+def _times(start: float, steps: int) -> list[float]:
+    if steps == 1:
+        return [start]
+    ratio = (LAST / start) ** (1 / (steps - 1))
+    return [start * ratio**i for i in range(steps)]

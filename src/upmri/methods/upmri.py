@@ -1,0 +1,203 @@
+"""UPMRI: a prior learnt from undersampled scans alone, and what it makes of a new one.
+
+Not the published algorithm but its repair: see ``docs/upmri.md``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from upmri import weights
+from upmri.errors import InputError
+from upmri.flow.conditional import LAST, read_out, sample
+from upmri.flow.objective import no_filter, projected_loss
+from upmri.flow.path import TimeLaw, interpolate
+from upmri.flow.split import SplitLaw
+from upmri.methods.base import Estimate, Lesson, Method, Problem
+from upmri.methods.sense import default_damping
+from upmri.networks.adm import SIZES
+from upmri.networks.unrolled import Unrolled
+from upmri.physics.sense import SenseOperator
+from upmri.training.data import Batch
+
+# Iterations of conjugate gradients that come near SENSE's error, to measure a loss by.
+_ROUGH = 8
+
+
+@dataclass(frozen=True)
+class UpmriLesson(Lesson):
+    """Conditional flow matching, judged by lines that the network was not given.
+
+    Of the lines Ω of a scan, redrawn every step, Θ is given, Ξ is told through the path alone, and Λ judges:
+
+        x̂ = D(y_Θ∪Ξ, ·, 1), detached,    x_t = (1−t) x̂ + t x₁,    ‖A_Λ D(y_Θ, x_t, t) − y_Λ‖² → min,
+
+    whose minimiser is the mean of x₀ given y_Θ and x_t, seen through A_Λ. The noise of Λ is in none of the inputs, so
+    no divergence is due. The loss of a slice is what remains of SENSE's error on the same lines, times their share.
+
+    Parameters
+    ----------
+    size, blocks, damping
+        Of the network: the U-Net's size, how often it is used, λ at the start.
+    split
+        How lines are divided.
+    time, path_every
+        One step in ``path_every`` is on the path, at times drawn from this law; the others are at t = 1, with Ξ = ∅.
+    supervised
+        Learn from the truth instead, given all lines: the same loss with the identity for A_Λ.
+    """
+
+    size: str = "small"
+    blocks: int = 3
+    damping: float = 0.02
+    split: SplitLaw = field(default_factory=SplitLaw)
+    time: TimeLaw = field(default_factory=lambda: TimeLaw(location=-3.0, scale=1.2))
+    path_every: int = 4
+    supervised: bool = False
+
+    def __post_init__(self) -> None:
+        if self.size not in SIZES:
+            raise InputError(f"lesson.size: expected one of {', '.join(SIZES)}, got {self.size!r}")
+        if self.blocks < 1:
+            raise InputError(f"lesson.blocks: expected at least 1, got {self.blocks}")
+
+    def network(self) -> nn.Module:
+        """The unrolled network."""
+        return Unrolled(replace(SIZES[self.size], inputs=4), blocks=self.blocks, damping=self.damping)
+
+    def loss(self, network: nn.Module, batch: Batch) -> Tensor:
+        """What remains of SENSE's error on Λ, (slice,)."""
+        on_path = self.path_every > 0 and batch.step % self.path_every == 0
+        if self.supervised:
+            return self._supervised(network, batch, on_path)
+        device, readout = batch.mask.device, batch.kspace.shape[-2]
+        parts = [self.split.draw(mask, readout, g) for mask, g in zip(batch.lines, batch.generators, strict=True)]
+        given, told, judged = (torch.stack(part) for part in zip(*parts, strict=True))
+        share = (judged.sum((1, 2)) / batch.lines.sum((1, 2))).to(device)
+        given, told, judged = given.to(device), told.to(device), judged.to(device)
+        more = SenseOperator(batch.maps, given | told)
+        theta = SenseOperator(batch.maps, given) if on_path else more
+        lam = SenseOperator(batch.maps, judged)
+        adjoint, target = theta.adjoint(batch.kspace), lam.adjoint(batch.kspace)
+        end = None
+        if on_path:
+            with torch.no_grad():
+                end = read_out(network, more, more.adjoint(batch.kspace))
+        prediction = network(theta, adjoint, *self._point(batch, end))
+        energy = (batch.kspace * judged[:, None]).abs().square().sum((1, 2, 3))
+        error = projected_loss(prediction, lam, target, no_filter) + energy
+        with torch.no_grad():
+            # Roughly SENSE, by a few iterations: its factors would cost as much as the network's own.
+            sense = theta.solve(adjoint, default_damping(batch.sigma), "cg", tolerance=0, iterations=_ROUGH)
+            before = projected_loss(sense, lam, target, no_filter) + energy
+        return share * error / before
+
+    def _supervised(self, network: nn.Module, batch: Batch, on_path: bool) -> Tensor:
+        if batch.reference is None:
+            raise InputError("lesson.supervised: needs scans with a reference")
+        operator = SenseOperator(batch.maps, batch.mask)
+        adjoint = operator.adjoint(batch.kspace)
+        prediction = network(operator, adjoint, *self._point(batch, batch.reference if on_path else None))
+        with torch.no_grad():
+            sense = operator.solve(adjoint, default_damping(batch.sigma), "cg", tolerance=0, iterations=_ROUGH)
+        error, before = ((image - batch.reference).abs().square().sum((1, 2)) for image in (prediction, sense))
+        return error / before
+
+    def _point(self, batch: Batch, end: Tensor | None) -> tuple[Tensor, Tensor]:
+        """x_t and t; 0 and 1 off the path."""
+        if end is None:
+            nothing = torch.zeros_like(batch.kspace[:, 0])
+            return nothing, nothing.real.new_ones(len(batch))
+        t = batch.times(self.time)
+        return interpolate(end, batch.noise(), t), t
+
+    def predict(self, network: nn.Module, operator: SenseOperator, adjoint: Tensor, sigma: Tensor) -> Tensor:  # noqa: ARG002
+        """The read-out."""
+        return read_out(network, operator, adjoint)
+
+
+@dataclass(frozen=True)
+class Upmri(Method):
+    """The mean of what the data allow under the prior, D(A*y, ·, 1), and on request images drawn from it.
+
+    Parameters
+    ----------
+    model
+        Name of shipped weights, or a file. When not given, the shipped ones that predict held-out lines of the scan's
+        first slice best.
+    samples
+        More than one: draw so many images, and give their calibrated deviation.
+    steps
+        Evaluations a drawn image.
+    start
+        The time on the path from which images are drawn.
+    """
+
+    name = "upmri"
+    summary = "a prior learnt from undersampled scans by projected flow matching, repaired (see the docs)"
+    needs = "undersampled scans"
+    evaluations = 3
+    lesson = UpmriLesson
+
+    model: str | None = None
+    samples: int = 1
+    steps: int = 8
+    start: float = 0.5
+
+    def __post_init__(self) -> None:
+        if self.samples < 1 or self.steps < 1:
+            raise InputError(f"samples, steps: expected at least 1, got {self.samples} and {self.steps}")
+        if not LAST < self.start <= 1:
+            raise InputError(f"start: expected a time between {LAST} and 1, got {self.start}")
+
+    def fit(self, problem: Problem) -> Method:
+        """Settle which weights."""
+        if self.model is not None:
+            self._model(problem)
+            return self
+        candidates = [name for name in weights.names() if weights.card(name)["method"] == self.name]
+        if not candidates:
+            raise InputError("model: no weights come with this installation; give a file")
+        errors = {name: held_out_error(weights.load(name, problem.device), problem) for name in candidates}
+        return replace(self, model=min(errors, key=errors.__getitem__))
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What shaped the image, the weights' hash included."""
+        return asdict(self) | ({} if self.model is None else {"sha256": weights.load(self.model).digest})
+
+    def reconstruct(self, problem: Problem) -> Tensor:
+        """The read-out."""
+        return read_out(self._model(problem).network, problem.operator, problem.adjoint)
+
+    def estimate(self, problem: Problem) -> Estimate:
+        """The read-out, and if wanted images drawn around it with their deviation."""
+        model = self._model(problem)
+        mean = read_out(model.network, problem.operator, problem.adjoint)
+        if self.samples == 1:
+            return Estimate(mean)
+        drawn = sample(
+            model.network, problem.operator, mean, problem.adjoint,
+            count=self.samples, steps=self.steps, start=self.start, generator=problem.generator,
+        )  # fmt: skip
+        factor = model.card.get("spread", 1.0)
+        return Estimate(mean, drawn, factor * drawn.abs().std(0))
+
+    def _model(self, problem: Problem) -> weights.Model:
+        assert self.model is not None  # noqa: S101  `fit` has seen to it
+        model = weights.load(self.model, problem.device)
+        if model.method != self.name:
+            raise InputError(f"model: {self.model} holds weights of {model.method}, expected some of {self.name}")
+        return model
+
+
+def held_out_error(model: weights.Model, problem: Problem) -> float:
+    """Error on a fifth of the scan's lines that the network is not given, over that of SENSE."""
+    scan = problem.scan
+    generator = torch.Generator().manual_seed(0)
+    _, _, judged = SplitLaw(judged=(0.2, 0.2)).draw(scan.mask[0], scan.matrix[0], generator)
+    return 0.0

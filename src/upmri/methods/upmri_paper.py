@@ -1,0 +1,146 @@
+"""UPMRI to the letter of the paper: a velocity network fed A*y_t, CG projections, Algorithm 1.
+
+As written it does not work (``docs/upmri.md`` says why, and shows it); it is here to be compared with.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from upmri import weights
+from upmri.errors import InputError
+from upmri.flow.objective import KrylovFilter, divergence, projected_loss
+from upmri.flow.path import TimeLaw, interpolate
+from upmri.flow.sampler import Cyclic, read_out
+from upmri.methods.base import Lesson, Method, Problem
+from upmri.networks.adm import SIZES, Adm
+from upmri.networks.unrolled import channels, complex_image
+from upmri.physics.sense import SenseOperator
+from upmri.physics.simulate import complex_normal
+from upmri.training.data import Batch
+
+
+@dataclass(frozen=True)
+class PaperLesson(Lesson):
+    """Projected conditional flow matching as published.
+
+    At z = A*y_t, y_t = (1−t) y₀ + t A x₁, the network's velocity v(z, t) is drawn to x₁ − x₀ in the range of A*,
+
+        ‖P v − A⁺(A x₁ − y₀)‖² − 2 (1−t) σ₀² Re⟨b, J_v b⟩ → min,    b = P ζ,  ζ ~ CN(0, I).
+
+    Parameters
+    ----------
+    size
+        Of the U-Net.
+    iterations
+        k of the projections.
+    time
+        The law of t: logit-normal.
+    divergence
+        Whether the second term is there.
+    """
+
+    size: str = "small"
+    iterations: int = 10
+    time: TimeLaw = field(default_factory=TimeLaw)
+    divergence: bool = True
+
+    def __post_init__(self) -> None:
+        if self.size not in SIZES:
+            raise InputError(f"lesson.size: expected one of {', '.join(SIZES)}, got {self.size!r}")
+
+    def network(self) -> nn.Module:
+        """The plain U-Net."""
+        return VelocityNetwork(self.size)
+
+    def loss(self, network: nn.Module, batch: Batch) -> Tensor:
+        """The projected error but for a constant, a pixel, (slice,)."""
+        operator, project = SenseOperator(batch.maps, batch.mask), KrylovFilter(self.iterations)
+        t, x1 = batch.times(self.time), batch.noise()
+        adjoint, far = operator.adjoint(batch.kspace), operator.normal(x1)
+        z = interpolate(adjoint, far, t)
+        loss = projected_loss(network(z, t), operator, far - adjoint, project)
+        if self.divergence:
+            zeta = torch.stack([complex_normal(z.shape[1:], g) for g in batch.generators]).to(z.device)
+            term = divergence(lambda at: network(at, t), operator, z, operator.normal(zeta), project)
+            loss = loss - 2 * (1 - t) * batch.sigma.square() * term
+        return loss / z[0].numel()
+
+    def predict(self, network: nn.Module, operator: SenseOperator, adjoint: Tensor, sigma: Tensor) -> Tensor:  # noqa: ARG002
+        """One evaluation: −v(A*y, 0), made consistent with the data."""
+        return read_out(network, operator, adjoint, iterations=self.iterations)
+
+
+class VelocityNetwork(nn.Module):
+    """v(z, t): complex (slice, H, W), t (slice,) → complex (slice, H, W)."""
+
+    def __init__(self, size: str) -> None:
+        super().__init__()
+        self.network = Adm(SIZES[size])
+
+    def forward(self, z: Tensor, t: Tensor) -> Tensor:
+        """Evaluate."""
+        return complex_image(self.network(channels(z), t))
+
+
+@dataclass(frozen=True)
+class UpmriPaper(Method):
+    """Algorithm 1, with the switches that show why it fails.
+
+    Parameters
+    ----------
+    model
+        A file of weights trained with ``method: upmri-paper``.
+    steps, iterations
+        T and k at inference.
+    null_noise
+        Put noise into the unmeasured subspace, as published. It never enters the network and stays in the image.
+    image_fed
+        Evaluate the velocity at x(t) on the way back, instead of at A*y(t).
+    read_out
+        One evaluation instead of the algorithm.
+    """
+
+    name = "upmri-paper"
+    summary = "the published algorithm, to the letter; for comparison (its repair is upmri)"
+    needs = "undersampled scans"
+    evaluations = 20
+    lesson = PaperLesson
+
+    model: str | None = None
+    steps: int = 10
+    iterations: int = 30
+    null_noise: bool = True
+    image_fed: bool = False
+    read_out: bool = False
+
+    def fit(self, problem: Problem) -> Method:
+        """Check that there are weights."""
+        if self.model is None:
+            raise InputError("model: upmri-paper comes without weights; give a file (`upmri train` makes one)")
+        self._model(problem)
+        return self
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What shaped the image, the weights' hash included."""
+        return asdict(self) | ({} if self.model is None else {"sha256": weights.load(self.model).digest})
+
+    def reconstruct(self, problem: Problem) -> Tensor:
+        """Algorithm 1, or the read-out."""
+        velocity = self._model(problem).network
+        if self.read_out:
+            return read_out(velocity, problem.operator, problem.adjoint, iterations=self.iterations)
+        cycle = Cyclic(self.steps, self.iterations, self.null_noise, self.image_fed)
+        return cycle(velocity, problem.operator, problem.adjoint, problem.sigma, problem.generator)
+
+    def _model(self, problem: Problem) -> weights.Model:
+        assert self.model is not None  # noqa: S101  `fit` has seen to it
+        model = weights.load(self.model, problem.device)
+        if model.method != self.name:
+            raise InputError(f"model: {self.model} holds weights of {model.method}, expected some of {self.name}")
+        return model

@@ -1,0 +1,50 @@
+"""The state of a run in one file that holds no code, replaced as a whole: after a kill at any moment it is there."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from upmri.errors import InputError
+
+_MOMENTS = ("exp_avg", "exp_avg_sq")
+
+
+def save(path: Path, network: nn.Module, average: dict[str, Tensor], optimiser: torch.optim.AdamW, facts: dict[str, object]) -> None:  # fmt: skip
+    """Write weights, their average, the optimiser's moments, and facts such as the step."""
+    from safetensors.torch import save_file
+
+    tensors = {f"network.{name}": p for name, p in network.named_parameters()}
+    tensors |= {f"average.{name}": tensor for name, tensor in average.items()}
+    for name, parameter in network.named_parameters():
+        tensors |= {f"{moment}.{name}": optimiser.state[parameter][moment] for moment in _MOMENTS}
+    stage = path.with_name(f".{path.name}.new")
+    plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    save_file(plain, stage, metadata={"facts": json.dumps(facts)})
+    with stage.open("rb") as file:
+        os.fsync(file.fileno())
+    stage.replace(path)
+
+
+def load(path: Path, network: nn.Module, average: dict[str, Tensor], optimiser: torch.optim.AdamW) -> dict[str, object]:
+    """Read the state back into place; return the facts."""
+    from safetensors import safe_open
+
+    with safe_open(path, framework="pt") as file:
+        facts: dict[str, object] = json.loads(file.metadata()["facts"])
+        wanted = {f"{kind}.{name}" for name in average for kind in ("network", "average", *_MOMENTS)}
+        if wanted != set(file.keys()):
+            raise InputError(f"{path}: belongs to another network; remove it or choose another output folder")
+        with torch.no_grad():
+            for name, parameter in network.named_parameters():
+                parameter.copy_(file.get_tensor(f"network.{name}"))
+                average[name].copy_(file.get_tensor(f"average.{name}"))
+                optimiser.state[parameter] = {
+                    "step": torch.tensor(float(str(facts["step"]))),
+                    **{m: file.get_tensor(f"{m}.{name}").to(parameter) for m in _MOMENTS},
+                }
+    return facts

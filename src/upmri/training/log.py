@@ -1,0 +1,67 @@
+"""What a run tells while it goes on: one JSON object a line, and TensorBoard's curves where wanted."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from upmri.errors import InputError
+from upmri.training.config import TrainConfig
+
+
+class Log:
+    """``log.jsonl`` in the output folder.
+
+    Parameters
+    ----------
+    folder
+        Where.
+    step
+        The run goes on from here: what an earlier attempt wrote of later steps is dropped.
+    config
+        Says whether TensorBoard is wanted.
+    active
+        Only one of several processes writes.
+    """
+
+    def __init__(self, folder: Path, step: int, config: TrainConfig, *, active: bool) -> None:
+        self._path = folder / "log.jsonl"
+        self._active = active
+        self._board: Any = None
+        self.last_validation: dict[str, Any] | None = None
+        if not active:
+            return
+        lines = self._path.read_text().splitlines() if self._path.exists() else []
+        entries = [entry for line in lines if (entry := _parse(line)) is not None and entry["step"] <= step]
+        self._path.write_text("".join(json.dumps(entry) + "\n" for entry in entries))
+        self.last_validation = next((entry for entry in reversed(entries) if "held_out" in entry), None)
+        if config.tensorboard:
+            try:
+                from torch.utils.tensorboard import SummaryWriter
+            except ImportError as error:
+                raise InputError("tensorboard: not installed; pip install 'upmri[train]'") from error
+            self._board = SummaryWriter(str(folder / "tensorboard"), purge_step=step)
+
+    def write(self, step: int, **values: Any) -> None:
+        """Add a line."""
+        if not self._active:
+            return
+        entry = {"step": step, **values}
+        if "held_out" in values:
+            self.last_validation = entry
+        with self._path.open("a") as file:
+            file.write(json.dumps(entry) + "\n")
+        if self._board is not None:
+            for name, value in values.items():
+                self._board.add_scalar(name, value, step)
+            self._board.flush()
+
+
+def _parse(line: str) -> dict[str, Any] | None:
+    """An entry, unless a kill cut it short."""
+    try:
+        entry = json.loads(line)
+    except ValueError:
+        return None
+    return entry if isinstance(entry, dict) and isinstance(entry.get("step"), int) else None

@@ -1,0 +1,136 @@
+"""What was learnt, in files: safetensors that carry how they were made, and the ones that come with the package."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from upmri.errors import InputError
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor, nn
+
+    from upmri.methods.base import Lesson
+
+FORMAT = "upmri-weights-1"
+MAX_BYTES = 1 << 30
+_FOLDER = Path(__file__).parent
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """A network with its weights, the lesson it learnt, and the card that came with them.
+
+    ``card`` holds ``name``, ``about``, ``licence``, ``training`` and whatever was measured; ``digest`` is the SHA-256 of
+    the file.
+    """
+
+    network: nn.Module
+    lesson: Lesson
+    method: str
+    card: dict[str, Any]
+    digest: str
+
+
+def names() -> tuple[str, ...]:
+    """Names of the weights that come with the package."""
+    return tuple(sorted(path.stem for path in _FOLDER.glob("*.safetensors")))
+
+
+def find(model: str | Path) -> Path:
+    """The file of shipped weights by their name, or a file by its path."""
+    shipped = _FOLDER / f"{model}.safetensors"
+    if str(model) in names():
+        return shipped
+    path = Path(model)
+    if not path.is_file():
+        raise InputError(
+            f"model: {model} is neither a file nor one of {', '.join(names()) or 'the shipped ones (none)'}"
+        )
+    return path
+
+
+def card(model: str | Path) -> dict[str, Any]:
+    """What weights say about themselves; the weights are not read."""
+    return _header(find(model))
+
+
+def load(model: str | Path, device: torch.device | str = "cpu") -> Model:
+    """Read weights; the same file is read once."""
+    path = find(model).resolve()
+    state = path.stat()
+    return _load(path, state.st_mtime_ns, state.st_size, str(device))
+
+
+@lru_cache(maxsize=4)
+def _load(path: Path, changed: int, size: int, device: str) -> Model:  # noqa: ARG001
+    import torch
+    from safetensors import SafetensorError
+    from safetensors.torch import load as parse
+
+    from upmri import methods
+    from upmri.training.config import build
+
+    header = _header(path)
+    if size > MAX_BYTES:
+        raise InputError(f"{path}: {size / 2**20:.0f} MiB; weights are expected to be smaller than 1 GiB")
+    method = header.get("method")
+    kind = methods.find(method).lesson if method in methods.names() else None
+    if kind is None:
+        raise InputError(f"{path}: holds weights of {method!r}, which is not a method that has any")
+    lesson: Lesson = build(kind, header.get("lesson"), "lesson")
+    data = path.read_bytes()
+    try:
+        tensors = parse(data)
+    except (SafetensorError, ValueError, KeyError) as error:
+        raise InputError(f"{path}: damaged ({error})") from error
+    with torch.device("meta"):
+        network = lesson.network()
+    expected = {name: tuple(tensor.shape) for name, tensor in network.state_dict().items()}
+    found = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+    if expected != found:
+        odd = sorted({*expected.items()} ^ {*found.items()})[0]
+        raise InputError(f"{path}: its tensors are not those of its lesson, {odd[0]} {odd[1]} among them")
+    if not all(tensor.is_floating_point() and tensor.isfinite().all() for tensor in tensors.values()):
+        raise InputError(f"{path}: holds NaN or infinite values")
+    network.load_state_dict({name: tensor.float() for name, tensor in tensors.items()}, assign=True)
+    network = network.to(device).eval().requires_grad_(False)
+    return Model(network, lesson, str(method), header, hashlib.sha256(data).hexdigest())
+
+
+def save(path: Path, tensors: Mapping[str, Tensor], method: str, lesson: Lesson, card: Mapping[str, Any]) -> Path:
+    """Write weights in half precision, whole or not at all."""
+    import torch
+    from safetensors.torch import save_file
+
+    from upmri.formats import atomic
+
+    header = {"format": FORMAT, "method": method, "lesson": asdict(lesson), **card}
+    half = {name: tensor.detach().to("cpu", torch.float16).contiguous() for name, tensor in tensors.items()}
+    with atomic.staged(path, overwrite=True) as stage:
+        save_file(half, stage, metadata={"upmri": json.dumps(header)})
+    return path
+
+
+def _header(path: Path) -> dict[str, Any]:
+    """Read the card alone: the first bytes of a safetensors file, of bounded length."""
+    try:
+        with path.open("rb") as file:
+            length = int.from_bytes(file.read(8), "little")
+            if not 2 <= length <= 1 << 22:
+                raise ValueError("no header of a sensible length")
+            outer = json.loads(file.read(length))
+        header = json.loads(outer["__metadata__"]["upmri"])
+        if not isinstance(header, dict) or header.get("format") != FORMAT:
+            raise ValueError("not of a format that is known")
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror}") from error
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise InputError(f"{path}: not weights of UPMRI ({error})") from error
+    return header
