@@ -53,7 +53,7 @@ class Unrolled(nn.Module):
 
 def channels(image: Tensor) -> Tensor:
     """Complex (slice, H, W) → real (slice, 2, H, W)."""
-    return torch.view_as_real(image).movedim(-1, 1)
+    return torch.view_as_real(image).movedim(-1, 1).contiguous()
 
 
 def complex_image(channels: Tensor) -> Tensor:

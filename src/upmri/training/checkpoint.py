@@ -14,7 +14,13 @@ from upmri.errors import InputError
 _MOMENTS = ("exp_avg", "exp_avg_sq")
 
 
-def save(path: Path, network: nn.Module, average: dict[str, Tensor], optimiser: torch.optim.AdamW, facts: dict[str, object]) -> None:  # fmt: skip
+def save(
+    path: Path,
+    network: nn.Module,
+    average: dict[str, Tensor],
+    optimiser: torch.optim.AdamW,
+    facts: dict[str, object],
+) -> None:
     """Write weights, their average, the optimiser's moments, and facts such as the step."""
     from safetensors.torch import save_file
 

@@ -301,7 +301,7 @@ def _scan(job: _Job) -> Scan:
     image = load_images(job.path)[job.index]
     seed = seed_for(f"{job.path.parent.name}/{job.path.name}", job.index, job.acceleration)
     low, high = config.noise
-    sigma = low * (high / low) ** random.Random(seed).random() if high > low else low
+    sigma = low * (high / low) ** random.Random(seed).random() if high > low else low  # noqa: S311
     return simulate(image, config.coils, job.acceleration, noise=sigma, seed=seed % 2**31, anatomy=config.anatomy)
 
 

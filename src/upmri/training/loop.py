@@ -27,13 +27,13 @@ from upmri.training.log import Log
 from upmri.training.validation import validate
 
 
-class Diverged(RuntimeError):
+class DivergedError(RuntimeError):
     """Training went to NaN or infinity; the last good checkpoint was kept."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """This process among those that train together, as ``torchrun`` tells it."""
+    """One process among those that train together, as ``torchrun`` tells it."""
 
     rank: int
     world: int
@@ -128,8 +128,9 @@ def train(
     torch.manual_seed(config.seed)
     network = lesson.network().to(place.device)
     if place.device.type == "cuda":
-        network = network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         torch.backends.cudnn.benchmark = True
+        if config.precision == "bf16":  # forward mode, which wants single precision, does not know this layout
+            network = network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     average = {name: p.detach().clone() for name, p in network.named_parameters()}
     optimiser = torch.optim.AdamW(network.parameters(), lr=config.rate, weight_decay=config.weight_decay)
     fingerprint = _fingerprint(config)
@@ -170,7 +171,7 @@ def train(
                     values = values if place.device.type == "cuda" else values / place.world
                 loss_now, norm_now = values.tolist()
                 if not (math.isfinite(loss_now) and math.isfinite(norm_now)):
-                    raise Diverged(f"step {done}: the loss is {loss_now}; the last good state is in {kept}")
+                    raise DivergedError(f"step {done}: the loss is {loss_now}; the last good state is in {kept}")
                 seconds = time.perf_counter() - start
                 log.write(done, loss=loss_now, gradient=norm_now, rate=rate, seconds=round(seconds, 2))
             if held_out is not None and (done % config.validate_every == 0 or done == config.steps) and place.leads:

@@ -27,8 +27,8 @@ _FOLDER = Path(__file__).parent
 class Model:
     """A network with its weights, the lesson it learnt, and the card that came with them.
 
-    ``card`` holds ``name``, ``about``, ``licence``, ``training`` and whatever was measured; ``digest`` is the SHA-256 of
-    the file.
+    ``card`` holds ``name``, ``about``, ``licence``, ``training`` and whatever was measured; ``digest`` is the SHA-256
+    of the file.
     """
 
     network: nn.Module
