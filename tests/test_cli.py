@@ -10,12 +10,34 @@ import numpy as np
 import pytest
 
 import upmri
-from upmri import cli
+from upmri import cli, weights
+from upmri.methods.upmri import UpmriLesson
+from upmri.methods.upmri_paper import PaperLesson
 from upmri.physics.fourier import ifft2c
+from upmri.training.loop import DivergedError
+
+LESSON = UpmriLesson(size="tiny", blocks=1)
+CARD = {"about": "ten apples", "licence": "CC0-1.0", "training": {"seconds": 12}, "figures": {"gain, dB": 2.5}}
+
+
+@pytest.fixture(scope="session")
+def apples(tmp_path_factory):
+    """Weights of a small network that has learnt nothing."""
+    path = tmp_path_factory.mktemp("shipped") / "apples.safetensors"
+    return weights.save(path, LESSON.network().state_dict(), "upmri", LESSON, {"name": "apples", **CARD})
 
 
 @pytest.fixture
-def run(tmp_path, monkeypatch, capsys):
+def shipped(tmp_path_factory, monkeypatch):
+    """A package that comes with no weights, to put some into."""
+    folder = tmp_path_factory.mktemp("package")
+    monkeypatch.setattr(weights, "_FOLDER", folder)
+    return folder
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch, capsys, shipped, apples):
+    (shipped / apples.name).write_bytes(apples.read_bytes())
     monkeypatch.chdir(tmp_path)
 
     def call(*words, code=0):
@@ -52,7 +74,7 @@ def test_version_in_a_process_of_its_own():
 
 
 def test_bad_input_in_a_process_of_its_own(tmp_path):
-    command = [sys.executable, "-m", "upmri", "recon", "nothing.npy"]
+    command = [sys.executable, "-m", "upmri", "recon", "nothing.npy", "-m", "sense"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     one_line(done, "nothing.npy")
@@ -71,6 +93,7 @@ def test_info(run, scan):
 def test_recon_by_default_writes_nifti_here(run, scan, tmp_path):
     done = run("recon", "scan.h5")
     assert "PSNR" in done.stdout
+    assert "by upmri with weights apples" in done.stdout
     image = nibabel.load(tmp_path / "scan.nii.gz").get_fdata()
     expected = upmri.reconstruct(scan).image.abs().numpy().transpose(1, 2, 0)
     assert np.allclose(image, expected, atol=1e-5)
@@ -85,7 +108,7 @@ def test_recon_of_some_slices_to_npy(run, scan, tmp_path):
 
 
 def test_lambda_and_steps(run, scan):
-    run("recon", "scan.h5", "--lambda", "0.1", "-o", "a.npy", "--quiet")
+    run("recon", "scan.h5", "-m", "sense", "--lambda", "0.1", "-o", "a.npy", "--quiet")
     run("recon", "scan.h5", "-m", "cg-sense", "--steps", "3", "-o", "b.npy", "--quiet")
     one_line(run("recon", "scan.h5", "-m", "zero-filled", "--steps", "3", code=2), "steps", "takes no settings")
 
@@ -115,7 +138,18 @@ def test_an_existing_file_is_replaced_only_when_told(run, scan, tmp_path):
         (["recon", "scan.h5", "--slices", "9"], ["scan.h5", "3 slices"]),
         (["recon", "scan.h5", "-o", "nowhere/x.npy"], ["nowhere"]),
         (["recon", "scan.h5", "-o", "x.dcm"], ["x.dcm", ".nii.gz"]),
-        (["recon", "scan.h5", "--lambda", "-1"], ["damping", "λ > 0"]),
+        (["recon", "scan.h5", "-m", "sense", "--lambda", "-1"], ["damping", "λ > 0"]),
+        (["recon", "scan.h5", "--lambda", "1"], ["damping", "not a setting of upmri"]),
+        (["recon", "scan.h5", "--model", "pears"], ["model", "pears", "apples"]),
+        (["recon", "scan.h5", "--model", "."], ["model", "neither a file"]),
+        (["recon", "scan.h5", "--model", "scan.h5"], ["scan.h5", "not weights of UPMRI"]),
+        (["recon", "scan.h5", "-m", "upmri-paper"], ["model", "no weights of upmri-paper", "upmri train"]),
+        (["recon", "scan.h5", "-m", "upmri-paper", "--model", "apples"], ["apples", "weights of upmri,"]),
+        (["recon", "scan.h5", "-m", "sense", "--model", "apples"], ["model", "not a setting of sense"]),
+        (["recon", "scan.h5", "-m", "sense", "--samples", "2"], ["samples", "not a setting of sense"]),
+        (["recon", "scan.h5", "--samples", "0"], ["samples", "at least 1"]),
+        (["train", "nothing.yaml"], ["nothing.yaml", "cannot be read"]),
+        (["train", "scan.h5"], ["scan.h5", "not YAML"]),
         (["recon", "scan.h5", "--device", "cuda:9"], ["cuda:9", "cpu"]),
         (["recon", "scan.h5", "--max-gib", "0.0001"], ["scan.h5", "limit"]),
         (["recon", "scan.h5", "scan.h5"], ["same"]),
@@ -161,13 +195,144 @@ def test_simulate(run, tmp_path):
 
 
 def test_methods(run):
-    names = [row["name"] for row in json.loads(run("methods", "--json").stdout)]
-    assert names == list(upmri.methods())
-    assert "l1-wavelet" in run("methods").stdout
+    rows = {row["name"]: row for row in json.loads(run("methods", "--json").stdout)}
+    assert list(rows) == list(upmri.methods())
+    assert [rows[name]["weights"] for name in ("sense", "upmri", "upmri-paper")] == [None, ["apples"], []]
+    shown = run("methods").stdout
+    assert "l1-wavelet" in shown
+    assert "apples" in shown
+    assert "train it" in shown
+
+
+def test_without_weights_it_is_told_before_anything_is_read(run, scan, shipped):
+    (shipped / "apples.safetensors").unlink()
+    one_line(run("recon", "scan.h5", "missing.h5", code=2), "model", "no weights of upmri", "upmri train")
+    assert "No weights" in run("models").stdout
+    assert json.loads(run("models", "--json").stdout) == []
+    assert "train it" in run("methods").stdout
+
+
+def test_weights_from_a_file_and_samples(run, scan, tmp_path, apples):
+    (tmp_path / "my [bold]apples.safetensors").write_bytes(apples.read_bytes())
+    words = (
+        "recon",
+        "scan.h5",
+        "--slices",
+        "1",
+        "--model",
+        "my [bold]apples.safetensors",
+        "--samples",
+        "3",
+        "--steps",
+        "2",
+    )
+    assert "with weights my [bold]apples.safetensors in" in run(*words, "-o", "x.h5").stdout
+    rec = upmri.formats.load_reconstruction(tmp_path / "x.h5")
+    expected = upmri.reconstruct(scan[1], model=apples, samples=3, steps=2)
+    assert rec.samples.equal(expected.samples)
+    assert rec.std.equal(expected.std)
+    (result,) = json.loads(run(*words, "-o", "y.h5", "--json").stdout)
+    assert result["settings"]["model"] == "my [bold]apples.safetensors"
+    assert len(result["settings"]["sha256"]) == 64
+
+
+def test_weights_of_another_method(run, scan, tmp_path):
+    lesson = PaperLesson(size="tiny")
+    weights.save(tmp_path / "paper.safetensors", lesson.network().state_dict(), "upmri-paper", lesson, {})
+    done = run("recon", "scan.h5", "-m", "upmri", "--model", "paper.safetensors", code=2)
+    one_line(done, "paper.safetensors holds weights of upmri-paper, expected some of upmri")
+    assert not (tmp_path / "scan.nii.gz").exists()
+
+
+def test_models(run, monkeypatch):
+    monkeypatch.setattr(cli.out, "_width", 200)
+    shown = run("models").stdout
+    for part in ("apples", "upmri", "ten apples", "12", "gain, dB 2.5", "CC0-1.0"):
+        assert part in shown
+    (fact,) = json.loads(run("models", "--json").stdout)
+    assert fact | {"megabytes": 0} == {
+        "name": "apples", "method": "upmri", "megabytes": 0, "about": "ten apples", "seconds": 12,
+        "figures": {"gain, dB": 2.5}, "licence": "CC0-1.0",
+    }  # fmt: skip
+    assert 0.1 < fact["megabytes"] < 5
+
+
+def test_a_hostile_card_is_shown_as_text(run, shipped, monkeypatch):
+    card = {
+        "name": "[red]x[/red]",
+        "about": "[bold]big[/bold] \x1b[31mred\x07 [/nothing] [link=file:///etc]here[/link] \u202e\ud800 one\ntwo",
+        "licence": "y" * 10_000,
+        "training": ["not", "a", "dictionary"],
+        "figures": {"[blink]gain": [1.25, None, {"dB": "\x1b]0;title\x07"}]},
+    }
+    path = weights.save(shipped / "hostile.safetensors", LESSON.network().state_dict(), "upmri", LESSON, card)
+    monkeypatch.setattr(cli.out, "_width", 4000)
+    shown = run("models").stdout
+    assert "[bold]big[/bold] �[31mred� [/nothing] [link=file:///etc]here[/link] �� one two" in shown
+    assert "[blink]gain 1.25, , dB �]0;title�" in shown
+    assert not any(letter in shown for letter in "\x1b\x07\u202e")
+    assert "y" * 1000 + "…" in shown
+    assert json.loads(run("models", "--json").stdout)[1]["about"] == card["about"]
+    path.write_bytes(path.read_bytes()[:100])
+    one_line(run("models", code=2), "hostile.safetensors", "not weights of UPMRI")
+
+
+def test_a_message_can_do_nothing_to_the_terminal(run):
+    one_line(run("recon", "no\x1b[31mthing.npy", "-m", "sense", code=2), "no�[31mthing.npy")
+
+
+@pytest.fixture
+def recipe(tmp_path):
+    """A training of two steps."""
+    rows = upmri.demo.brain()[:, 24:72, 24:72]
+    np.save(tmp_path / "images.npy", rows)
+    (tmp_path / "small.yaml").write_text(
+        "output: run\ntrain: {images: [images.npy], coils: 4, accelerations: [2.0]}\n"
+        "lesson: {size: tiny, blocks: 1}\nsteps: 4\nbatch: 2\nname: mine\nabout: '[b]three slices'\ndevice: cpu\n"
+    )
+
+
+def test_train_and_use_what_was_learnt(run, recipe, scan, tmp_path):
+    done = run("train", "small.yaml", "--set", "steps=2", "--set", "lesson.blocks=2")
+    assert done.stdout == "run/mine.safetensors\n"
+    for line in done.stderr.splitlines():  # lines that no scan has
+        assert line.startswith("upmri: ")
+    model = weights.load(tmp_path / "run" / "mine.safetensors")
+    assert (model.lesson.blocks, model.card["training"]["steps"]) == (2, 2)
+    one_line(run("train", "small.yaml", code=2), "a run is there already", "--resume")
+    assert run("train", "small.yaml", "--set", "steps=2", "--set", "lesson.blocks=2", "--resume", "-q").stdout == ""
+    run("recon", "scan.h5", "--slices", "0", "--model", "run/mine.safetensors", "-q")
+
+
+@pytest.mark.parametrize(
+    ("words", "parts"),
+    [
+        (["--set", "steps"], ["--set", "key=value"]),
+        (["--set", "steps=0"], ["small.yaml", "steps", "at least 1"]),
+        (["--set", "stpes=3"], ["small.yaml", "stpes"]),
+        (["--set", "method=sense"], ["sense", "nothing to train"]),
+        (["--set", "lesson.size=planet"], ["planet", "tiny"]),
+        (["--set", "train.images=[nowhere.npy]"], ["nowhere.npy"]),
+    ],
+)
+def test_bad_training_is_one_line_and_exit_2(run, recipe, words, parts):
+    one_line(run("train", "small.yaml", *words, code=2), *parts)
+
+
+def test_a_training_that_diverges_is_one_line_and_exit_1(run, recipe, monkeypatch):
+    def diverge(*_, **__):
+        raise DivergedError("step 7: the loss is nan; the last good state is in run/checkpoint.safetensors")
+
+    monkeypatch.setattr("upmri.training.loop.train", diverge)
+    one_line(run("train", "small.yaml", code=1), "step 7", "the last good state")
 
 
 def test_demo(run, tmp_path):
     rows = json.loads(run("demo", "--out", "shown", "--json").stdout)
+    ready = [name for name in upmri.methods() if upmri.methods.ready(name)]
+    assert [row["method"] for row in rows] == 2 * ready
+    assert {row["method"]: row["model"] for row in rows} == dict.fromkeys(ready) | {"upmri": "apples"}
+    assert "upmri-paper" not in ready
     score = {(row["acceleration"], row["method"]): row["psnr"] for row in rows}
     for acceleration in (4, 8):
         assert score[acceleration, "sense"] > score[acceleration, "zero-filled"]

@@ -15,7 +15,9 @@ def test_no_torch(code):
     assert out.stdout.strip() == "[]"
 
 
-@pytest.mark.parametrize("command", [[], ["recon"], ["demo"], ["info"], ["simulate"], ["methods"]])
+@pytest.mark.parametrize(
+    "command", [[], ["recon"], ["demo"], ["info"], ["simulate"], ["methods"], ["train"], ["models"]]
+)
 def test_help_loads_no_torch(command):
     code = (
         f"import sys, atexit; sys.argv = ['upmri', *{command!r}, '--help'];"
@@ -32,4 +34,18 @@ def test_unknown_names_are_attribute_errors():
 
     with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
         _ = upmri.nonsense
-    assert {"Scan", "load", "physics", "reconstruct"} <= set(dir(upmri))
+    assert {"Scan", "load", "physics", "reconstruct", "train"} <= set(dir(upmri))
+
+
+def test_rooms_and_verbs_are_there_when_asked_for():
+    import upmri
+
+    for room in ("flow", "networks", "training", "weights"):
+        assert getattr(upmri, room).__name__ == f"upmri.{room}"
+    assert upmri.train is upmri.training.train
+
+
+def test_listing_weights_loads_no_torch():
+    code = "import sys, upmri; upmri.weights.names(); print('torch' in sys.modules)"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert out.stdout.strip() == "False"

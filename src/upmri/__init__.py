@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from upmri.physics.espirit import estimate_maps
     from upmri.physics.simulate import simulate
     from upmri.scan import Reconstruction, Scan
+    from upmri.training.loop import train
 
 __version__ = "0.1.0"
 
@@ -31,6 +32,7 @@ __all__ = [
     "methods",
     "reconstruct",
     "simulate",
+    "train",
 ]
 
 # Where each public name lives. `methods` is a room that can be called: `upmri.methods()` gives the names.
@@ -43,8 +45,11 @@ _HOME = {
     "load": "upmri.formats",
     "reconstruct": "upmri.methods",
     "simulate": "upmri.physics.simulate",
+    "train": "upmri.training.loop",
 }
-_ROOMS = {"demo", "errors", "evaluation", "formats", "methods", "physics", "scan"}
+_ROOMS = {
+    "demo", "errors", "evaluation", "flow", "formats", "methods", "networks", "physics", "scan", "training", "weights"
+}  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

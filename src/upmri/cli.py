@@ -6,15 +6,18 @@ import json
 import os
 import sys
 import traceback
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from upmri import __version__
 from upmri.errors import InputError
+from upmri.methods import DEFAULT
 
 if TYPE_CHECKING:
     from upmri.scan import Reconstruction
@@ -29,6 +32,7 @@ app = typer.Typer(
 )
 out = Console()
 err = Console(stderr=True)
+_LONGEST = 1000  # letters of a message
 
 Json = Annotated[bool, typer.Option("--json", help="Print machine-readable results.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
@@ -60,9 +64,10 @@ def demo(
         table = _table("acceleration", "method", "PSNR (dB)", "SSIM", "NMSE", "s / slice")
         for row in rows:
             scores = (f"{row['psnr']:.2f}", f"{row['ssim']:.3f}", f"{row['nmse']:.4f}", f"{row['seconds']:.2f}")
-            table.add_row(f"{row['acceleration']:g}×", row["method"], *scores)
+            name = row["method"] if row["model"] is None else f"{row['method']} ({row['model']})"
+            table.add_row(f"{row['acceleration']:g}×", Text(name), *scores)
         out.print(table)
-        out.print(f"Simulated coils, phase and noise; maps by ESPIRiT. Pictures and table: {folder}", highlight=False)
+        _say(f"Simulated coils, phase and noise; maps by ESPIRiT. Pictures and table: {folder}")
 
 
 @app.command()
@@ -107,7 +112,7 @@ def info(scan: Annotated[Path, typer.Argument(help="A scan of any supported form
         ("noise σ₀", "unknown" if facts["noise"] is None else f"{facts['noise']:.3g} (from the {facts['noise_from']})"),
         ("inside", ", ".join([name for name in ("maps", "reference") if facts[name]]) or "k-space only"),
     ]
-    table = Table(show_header=False, box=None, title=str(scan), title_justify="left")
+    table = Table(show_header=False, box=None, title=Text(_plain(str(scan))), title_justify="left")
     for key, value in lines:
         table.add_row(key, value)
     out.print(table)
@@ -133,15 +138,22 @@ def simulate(
     scan.save(target, overwrite=overwrite)
     if not quiet:
         height, width = scan.matrix
-        out.print(f"{target}: {len(scan)} slices, {coils} coils, {height} × {width}, {scan.acceleration:.2f}×")
+        _say(f"{target}: {len(scan)} slices, {coils} coils, {height} × {width}, {scan.acceleration:.2f}×")
 
 
 @app.command()
 def recon(
     scans: Annotated[list[Path], typer.Argument(metavar="SCAN…", help="Scans of any supported format.")],
-    method: Annotated[str, typer.Option("--method", "-m", help="One of `upmri methods`.")] = "sense",
+    method: Annotated[str, typer.Option("--method", "-m", help="One of `upmri methods`.")] = DEFAULT,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME|FILE", help="Weights: one of `upmri models`, or a file; by default what suits best."
+        ),
+    ] = None,
     slices: Annotated[str | None, typer.Option(help="Which slices, as in 3:7.")] = None,
     steps: Annotated[int | None, typer.Option(help="Iterations, where the method has them.")] = None,
+    samples: Annotated[int, typer.Option(help="Draw so many images; .h5 keeps them and their deviation.")] = 1,
     damping: Annotated[
         float | None, typer.Option("--lambda", help="Regularisation; from the noise by default.")
     ] = None,
@@ -161,7 +173,9 @@ def recon(
     from upmri import formats
     from upmri.methods import build, reconstruct_slices
 
-    settings: dict[str, Any] = {"steps": steps, "damping": damping}
+    settings: dict[str, Any] = {
+        "model": model, "steps": steps, "samples": None if samples == 1 else samples, "damping": damping
+    }  # fmt: skip
     build(method, **settings)  # a wrong setting is told before anything is read
     results, failed = [], False
     for path, destination in zip(scans, _targets(scans, target), strict=True):
@@ -180,11 +194,42 @@ def recon(
             continue
         results.append(_summary(path, destination, rec))
         if not quiet and not as_json:
-            out.print(_line(results[-1]), highlight=False)
+            _say(_line(results[-1]))
     if as_json:
         typer.echo(json.dumps(results, indent=2))
     if failed:
         raise typer.Exit(2)
+
+
+@app.command()
+def train(
+    config: Annotated[Path, typer.Argument(metavar="CONFIG.yaml", help="What to train, on what, and how.")],
+    changes: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a key, as in train.coils=8.")
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on from the output folder's checkpoint.")] = False,
+    quiet: Quiet = False,
+) -> None:
+    """Train a method on undersampled scans, and print where its weights are. With several GPUs: torchrun -m upmri …."""
+    from upmri.training.config import read_config
+    from upmri.training.loop import DivergedError
+    from upmri.training.loop import train as run
+
+    try:
+        told = read_config(config, tuple(changes or ()))
+    except InputError as error:
+        named = str(error).startswith((str(config), "--set"))
+        raise error if named else InputError(f"{config}: {error}") from error
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore" if quiet else "default", UserWarning)
+            warnings.showwarning = _warn
+            path = run(told, resume=resume, progress=not quiet)
+    except DivergedError as error:
+        _complain(error)
+        raise typer.Exit(1) from error
+    if not quiet and os.environ.get("RANK", "0") == "0":
+        typer.echo(path)
 
 
 @app.command("methods")
@@ -192,15 +237,56 @@ def methods_(as_json: Json = False) -> None:
     """List the methods, what each needs and what it does."""
     from upmri import methods
 
-    kinds = [methods.find(name) for name in methods.names()]
-    facts = [{"name": k.name, "needs": k.needs, "evaluations": k.evaluations, "what": k.summary} for k in kinds]
+    kinds = {name: methods.find(name) for name in methods.names()}
+    facts = [
+        {
+            "name": name,
+            "needs": kind.needs,
+            "evaluations": kind.evaluations,
+            "weights": None if kind.lesson is None else list(methods.shipped(name)),
+            "what": kind.summary,
+        }
+        for name, kind in kinds.items()
+    ]
     if as_json:
         typer.echo(json.dumps(facts, indent=2))
         return
-    table = _table("method", "training needs", "evaluations", "what it does")
+    table = _table("method", "training needs", "evaluations", "weights", "what it does")
     for fact in facts:
-        table.add_row(*(str(value) for value in fact.values()))
+        held = "—" if fact["weights"] is None else _plain(fact["weights"]) or "train it"
+        table.add_row(*(Text(held if key == "weights" else str(value)) for key, value in fact.items()))
     out.print(table)
+
+
+@app.command()
+def models(as_json: Json = False) -> None:
+    """List the weights that come with the package: what each was trained on, and what was measured of it."""
+    from upmri import weights
+
+    facts = []
+    for name in weights.names():
+        card = weights.card(name)
+        training = card.get("training")
+        facts.append(
+            {
+                "name": name,
+                "method": card.get("method"),
+                "megabytes": round(weights.find(name).stat().st_size / 1e6, 1),
+                "about": card.get("about"),
+                "seconds": training.get("seconds") if isinstance(training, dict) else None,
+                "figures": card.get("figures"),
+                "licence": card.get("licence"),
+            }
+        )
+    if as_json:
+        typer.echo(json.dumps(facts, indent=2))
+    elif facts:
+        table = _table("model", "method", "MB", "trained on", "training (s)", "measured", "licence")
+        for fact in facts:
+            table.add_row(*(Text(_plain(value) or "—") for value in fact.values()))
+        out.print(table)
+    else:
+        _say("No weights come with this installation; `upmri train` makes some.")
 
 
 def _targets(scans: list[Path], target: Path | None) -> list[Path]:
@@ -238,7 +324,9 @@ def _summary(path: Path, destination: Path, rec: Reconstruction) -> dict[str, An
 def _line(result: dict[str, Any]) -> str:
     scores = f", PSNR {result['psnr']:.2f} dB, SSIM {result['ssim']:.3f}" if "psnr" in result else ""
     slices = f"{result['slices']} slice{'s' * (result['slices'] != 1)}"
-    return f"{result['out']}: {slices} by {result['method']} in {result['seconds']:.1f} s{scores}"
+    model = result["settings"].get("model")
+    weights = "" if model is None else f" with weights {model}"
+    return f"{result['out']}: {slices} by {result['method']}{weights} in {result['seconds']:.1f} s{scores}"
 
 
 def _table(*columns: str) -> Table:
@@ -248,11 +336,35 @@ def _table(*columns: str) -> Table:
     return table
 
 
+def _plain(value: Any) -> str:
+    """What a file says, as one line of text that can do nothing to a terminal, and no longer than can be read."""
+    if isinstance(value, dict):
+        text = ", ".join(f"{key} {_plain(item)}" for key, item in value.items())
+    elif isinstance(value, list):
+        text = ", ".join(map(_plain, value))
+    else:
+        text = "" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
+    text = "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in " ".join(text.split()))
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+
+
+def _say(text: str) -> None:
+    out.print(_plain(text), markup=False, highlight=False, soft_wrap=True)
+
+
 def _complain(error: BaseException) -> None:
     """One line on stderr; whatever a file put into the message stays text."""
     if _debugging():
         traceback.print_exception(error, file=sys.stderr)
-    err.print(f"upmri: {' '.join(str(error).split())}", style="red", markup=False, highlight=False, soft_wrap=True)
+    _tell(error, "red")
+
+
+def _warn(message: Warning | str, *_: Any, **__: Any) -> None:
+    _tell(message, "yellow")
+
+
+def _tell(message: object, style: str) -> None:
+    err.print(f"upmri: {_plain(str(message))}", style=style, markup=False, highlight=False, soft_wrap=True)
 
 
 def _debugging() -> bool:

@@ -87,3 +87,11 @@ def test_lines_that_were_not_seen_need_no_divergence(operator, rng):
     truth = projected_loss(prediction, lam, lam.normal(x0), no_filter)
     gap = blind - truth
     assert abs(gap.mean()) < 4 * gap.std() / draws**0.5
+
+
+def test_a_difference_quotient_comes_near_the_derivative(operator, rng):
+    at, probe, filter_ = rng(*SHAPE), operator.adjoint(rng(1, 3, 4, 6)), FILTERS["damped"]
+    exact = divergence(network, operator, at, probe, filter_)
+    near = divergence(network, operator, at, probe, filter_, known=network(at))
+    assert torch.allclose(near, exact, rtol=0.02)
+    assert not torch.allclose(near, 2 * exact, rtol=0.02)

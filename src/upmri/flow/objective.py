@@ -24,6 +24,9 @@ from torch import Tensor
 from upmri.physics.sense import SenseOperator
 from upmri.physics.solve import conjugate_gradients
 
+# A difference quotient's step, as a share of the place.
+_STEP = 3e-3
+
 Filter = Callable[[SenseOperator, Tensor], Tensor]
 
 
@@ -78,25 +81,39 @@ def projected_loss(prediction: Tensor, operator: SenseOperator, target: Tensor, 
 
 
 def divergence(
-    network: Callable[[Tensor], Tensor], operator: SenseOperator, at: Tensor, probe: Tensor, filter_: Filter
+    network: Callable[[Tensor], Tensor],
+    operator: SenseOperator,
+    at: Tensor,
+    probe: Tensor,
+    filter_: Filter,
+    *,
+    known: Tensor | None = None,
 ) -> Tensor:
     """Hutchinson's estimate of Re tr(R A* J A R*…), one probe: Re⟨b, J b⟩ with b = R A* ε, (slice,).
 
     Parameters
     ----------
     network
-        x ↦ p, whose derivative J is taken in forward mode.
+        x ↦ p, with derivative J. When it draws at random (dropout), it must draw the same each time.
     operator, filter_
         A and R of the lines that enter the network.
     at
         Where, (slice, H, W).
     probe
         A* ε with ε ~ CN(0, I) on the sampled entries, (slice, H, W).
+    known
+        p at this place, if it was computed: then J b is a difference quotient, for one evaluation more, in single
+        precision good to a few per mille. Otherwise it is taken in forward mode, exact and three times as dear.
     """
     with torch.no_grad():
         b = filter_(operator, probe)
-    change: Tensor = torch.func.jvp(network, (at,), (b,))[1]
-    return _inner(b, change)
+    if known is None:
+        change: Tensor = torch.func.jvp(network, (at,), (b,))[1]
+        return _inner(b, change)
+    with torch.no_grad():
+        size = torch.linalg.vector_norm(at, dim=(-2, -1)) / torch.linalg.vector_norm(b, dim=(-2, -1))
+        step = (_STEP * size.clamp_min(torch.finfo(size.dtype).tiny))[:, None, None]
+    return _inner(b, (network(at + step * b) - known) / step)
 
 
 def _inner(a: Tensor, b: Tensor) -> Tensor:

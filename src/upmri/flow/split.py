@@ -42,13 +42,16 @@ class SplitLaw:
         likely = torch.ones(mask.shape)
         rows, columns = calibration_region(mask, readout)
         likely[rows if len(mask) > 1 else slice(None), columns] = self.calibration
-        likely[tuple(_middle(length) for length in mask.shape)] = 0
+        middle = torch.zeros_like(mask)
+        middle[tuple(_middle(length) for length in mask.shape)] = True
+        likely[middle] = 0
         judged_share, told_share = (
             low + (high - low) * torch.rand((), generator=generator) for low, high in (self.judged, self.told)
         )
         judged = mask & (torch.rand(mask.shape, generator=generator) < judged_share * likely)
         if not judged.any():
-            candidates = (mask & (likely > 0)).flatten().nonzero().flatten()
+            outer = mask & (likely > 0)
+            candidates = (outer if outer.any() else mask & ~middle).flatten().nonzero().flatten()
             pick = candidates[torch.randint(len(candidates), (1,), generator=generator)]
             judged.view(-1)[pick] = True
         told = mask & ~judged & (torch.rand(mask.shape, generator=generator) < told_share * likely)

@@ -8,8 +8,9 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterable
-from dataclasses import asdict, fields
+from dataclasses import fields
 from importlib import import_module
+from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +32,7 @@ _METHODS = {
     "upmri-paper": ("upmri_paper", "UpmriPaper"),
 }
 
-DEFAULT = "sense"
+DEFAULT = "upmri"
 
 
 def names() -> tuple[str, ...]:
@@ -48,8 +49,23 @@ def find(name: str) -> type[Method]:
     return found
 
 
+def shipped(name: str) -> tuple[str, ...]:
+    """Names of the weights for a method that come with the package."""
+    from upmri import weights
+
+    return tuple(model for model in weights.names() if weights.card(model).get("method") == name)
+
+
+def ready(name: str) -> bool:
+    """Whether a method needs nothing from its user: it learns nothing, or what it learnt came with the package."""
+    return find(name).lesson is None or bool(shipped(name))
+
+
 def build(name: str, **settings: Any) -> Method:
-    """Make a method with the settings that are given and not None; what it does not know is an error."""
+    """Make a method with the settings that are given and not None; what it does not know is an error.
+
+    So are weights that are not there or not its own: all of it is told before the work begins.
+    """
     kind = find(name)
     given = {key: value for key, value in settings.items() if value is not None}
     known = [field.name for field in fields(kind)]
@@ -57,14 +73,30 @@ def build(name: str, **settings: Any) -> Method:
     if strange:
         takes = f"takes {', '.join(known)}" if known else "takes no settings"
         raise InputError(f"{strange[0]}: not a setting of {name}, which {takes}")
-    return kind(**given)
+    if "model" in given:
+        given["model"] = str(given["model"])
+    made = kind(**given)
+    if kind.lesson is not None:
+        _check_weights(name, given.get("model"))
+    return made
+
+
+def _check_weights(name: str, model: str | None) -> None:
+    from upmri import weights
+
+    if model is None and not shipped(name):
+        raise InputError(
+            f"model: no weights of {name} come with this installation; give a file (`upmri train` makes one)"
+        )
+    if model is not None and (method := weights.load(model).method) != name:
+        raise InputError(f"model: {model} holds weights of {method}, expected some of {name}")
 
 
 def reconstruct(
     scan: Scan,
     method: str = DEFAULT,
     *,
-    model: str | None = None,
+    model: str | Path | None = None,
     steps: int | None = None,
     samples: int = 1,
     seed: int = 0,
@@ -81,7 +113,8 @@ def reconstruct(
     method
         One of :func:`upmri.methods`.
     model, steps, samples
-        Settings that several methods share: which weights, how many iterations, how many draws.
+        Settings that several methods share: which weights (the name of shipped ones, or a file; when not given, the
+        shipped ones that suit the scan), how many iterations, how many draws.
     seed
         Every slice starts from this seed, so that a slice alone gives what it gives within the volume.
     device
@@ -119,19 +152,28 @@ def reconstruct_slices(
     chosen = build(method, **settings)
     where = pick_device(device)
     start = time.perf_counter()
-    images, references = [], []
+    images: list[torch.Tensor] = []
+    samples, deviations, references = [], [], []
     with bar(method, count, shown=progress) as advance, torch.no_grad():
         for scan in slices:
             mapped = estimate_maps(scan) if scan.maps is None else scan
             problem = Problem(mapped, where, torch.Generator().manual_seed(seed))
-            images.append((chosen.reconstruct(problem) * problem.scale[:, None, None]).cpu())
+            if not images:
+                chosen = chosen.fit(problem)
+                problem.generator.manual_seed(seed)  # whatever was drawn to settle it
+            made, scale = chosen.estimate(problem), problem.scale[:, None, None]
+            images.append((made.image * scale).cpu())
+            samples += [] if made.samples is None else [(made.samples * scale).cpu()]
+            deviations += [] if made.std is None else [(made.std * scale).cpu()]
             references += [] if scan.reference is None else [scan.reference]
             advance()
     return Reconstruction(
         image=torch.cat(images),
+        samples=torch.cat(samples, 1) if samples else None,
+        std=torch.cat(deviations) if deviations else None,
         reference=torch.cat(references) if references else None,
         method=method,
-        settings={**asdict(chosen), "seed": seed},
+        settings={**chosen.settings, "seed": seed},
         seconds=time.perf_counter() - start,
         spacing=scan.spacing,
         name=scan.name,

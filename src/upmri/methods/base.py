@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -88,6 +89,10 @@ class Lesson(ABC):
     @abstractmethod
     def predict(self, network: nn.Module, operator: SenseOperator, adjoint: Tensor, sigma: Tensor) -> Tensor:
         """The image (slice, H, W) of A*y: what validation looks at."""
+
+    def calibrate(self, network: nn.Module, batches: Iterable[Batch]) -> dict[str, Any]:  # noqa: ARG002
+        """What is to be fitted on validation scans, without their truth, once the network is done."""
+        return {}
 
 
 @dataclass(frozen=True)

@@ -5,15 +5,20 @@ Not the published algorithm but its repair: see ``docs/upmri.md``.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import torch
+import torch.nn.functional as nnf
 from torch import Tensor, nn
 
 from upmri import weights
 from upmri.errors import InputError
+from upmri.flow.bootstrap import errors
 from upmri.flow.conditional import LAST, read_out, sample
+from upmri.flow.held_out import HeldOut
 from upmri.flow.objective import no_filter, projected_loss
 from upmri.flow.path import TimeLaw, interpolate
 from upmri.flow.split import SplitLaw
@@ -26,6 +31,8 @@ from upmri.training.data import Batch
 
 # Iterations of conjugate gradients that come near SENSE's error, to measure a loss by.
 _ROUGH = 8
+# Scans of the image that the factor of the bootstrap is fitted with, and pixels to each side in its deviation.
+_REPLICATES, _NEIGHBOURS = 8, 2
 
 
 @dataclass(frozen=True)
@@ -62,8 +69,8 @@ class UpmriLesson(Lesson):
     def __post_init__(self) -> None:
         if self.size not in SIZES:
             raise InputError(f"lesson.size: expected one of {', '.join(SIZES)}, got {self.size!r}")
-        if self.blocks < 1:
-            raise InputError(f"lesson.blocks: expected at least 1, got {self.blocks}")
+        if not 1 <= self.blocks <= 64:
+            raise InputError(f"lesson.blocks: expected 1 to 64, got {self.blocks}")
 
     def network(self) -> nn.Module:
         """The unrolled network."""
@@ -119,10 +126,24 @@ class UpmriLesson(Lesson):
         """The read-out."""
         return read_out(network, operator, adjoint)
 
+    def calibrate(self, network: nn.Module, batches: Iterable[Batch]) -> dict[str, Any]:
+        """Fit the one factor of the bootstrap: the median over scans of true over foretold error on held-out lines."""
+        ratios = []
+        for batch in batches:
+            test = HeldOut.draw(batch.maps, batch.mask, batch.kspace, batch.generators)
+            image = read_out(network, test.operator, test.adjoint)
+            again = partial(read_out, network)
+            foretold = errors(again, test.operator, image, batch.sigma, batch.generators[0], _REPLICATES)
+            foretold = test.judge.forward(foretold).abs().square().sum((0, 2, 3, 4)) / _REPLICATES
+            samples = batch.kspace.shape[1] * test.judge.mask.expand(-1, batch.kspace.shape[2], -1).sum((1, 2))
+            true = test.error(image) - batch.sigma.square() * samples
+            ratios.append((true.clamp_min(0) / foretold).sqrt())
+        return {"spread": round(torch.cat(ratios).median().item(), 3)}
+
 
 @dataclass(frozen=True)
 class Upmri(Method):
-    """The mean of what the data allow under the prior, D(A*y, ·, 1), and on request images drawn from it.
+    """The mean of what the data allow under the prior, D(A*y, ·, 1), and on request how far it may be off.
 
     Parameters
     ----------
@@ -130,11 +151,13 @@ class Upmri(Method):
         Name of shipped weights, or a file. When not given, the shipped ones that predict held-out lines of the scan's
         first slice best.
     samples
-        More than one: draw so many images, and give their calibrated deviation.
+        More than one: also give so many images around it, and their deviation. By the bootstrap
+        (:mod:`upmri.flow.bootstrap`), whose deviation is calibrated, unless ``steps`` is given.
     steps
-        Evaluations a drawn image.
+        Draw the images along the flow instead, with so many evaluations each; their deviation is a spread and not
+        calibrated, and much too small.
     start
-        The time on the path from which images are drawn.
+        The time on the path from which they are drawn.
     """
 
     name = "upmri"
@@ -145,12 +168,16 @@ class Upmri(Method):
 
     model: str | None = None
     samples: int = 1
-    steps: int = 8
+    steps: int | None = None
     start: float = 0.5
 
     def __post_init__(self) -> None:
-        if self.samples < 1 or self.steps < 1:
-            raise InputError(f"samples, steps: expected at least 1, got {self.samples} and {self.steps}")
+        if self.samples < 1:
+            raise InputError(f"samples: expected at least 1, got {self.samples}")
+        if self.steps is not None and self.steps < 1:
+            raise InputError(f"steps: expected at least 1, got {self.steps}")
+        if self.steps is not None and self.samples == 1:
+            raise InputError("steps: they are taken to draw images; ask for samples, too (the image needs none)")
         if not LAST < self.start <= 1:
             raise InputError(f"start: expected a time between {LAST} and 1, got {self.start}")
 
@@ -175,17 +202,26 @@ class Upmri(Method):
         return read_out(self._model(problem).network, problem.operator, problem.adjoint)
 
     def estimate(self, problem: Problem) -> Estimate:
-        """The read-out, and if wanted images drawn around it with their deviation."""
+        """The read-out, and if wanted images around it with their deviation."""
         model = self._model(problem)
         mean = read_out(model.network, problem.operator, problem.adjoint)
         if self.samples == 1:
             return Estimate(mean)
-        drawn = sample(
-            model.network, problem.operator, mean, problem.adjoint,
-            count=self.samples, steps=self.steps, start=self.start, generator=problem.generator,
-        )  # fmt: skip
-        factor = model.card.get("spread", 1.0)
-        return Estimate(mean, drawn, factor * drawn.abs().std(0))
+        if self.steps is not None:
+            drawn = sample(
+                model.network, problem.operator, mean, problem.adjoint,
+                count=self.samples, steps=self.steps, start=self.start, generator=problem.generator,
+            )  # fmt: skip
+            return Estimate(mean, drawn, drawn.abs().std(0))
+        if "spread" not in model.card:
+            raise InputError(
+                f"samples: {self.model} was trained without validation scans, so its deviation was never calibrated; "
+                "give steps for an uncalibrated spread"
+            )
+        again = partial(read_out, model.network)
+        off = errors(again, problem.operator, mean, problem.sigma, problem.generator, self.samples)
+        drawn = mean - model.card["spread"] * off
+        return Estimate(mean, drawn, deviation(drawn, mean))
 
     def _model(self, problem: Problem) -> weights.Model:
         assert self.model is not None  # noqa: S101  `fit` has seen to it
@@ -195,9 +231,15 @@ class Upmri(Method):
         return model
 
 
+def deviation(drawn: Tensor, mean: Tensor) -> Tensor:
+    """Deviation of the magnitude, (slice, H, W), over a few pixels around each: so few draws say little of one."""
+    variance = (drawn.abs() - mean.abs()).square().mean(0)
+    window = 2 * _NEIGHBOURS + 1
+    return nnf.avg_pool2d(variance[:, None], window, 1, _NEIGHBOURS, count_include_pad=False)[:, 0].sqrt()
+
+
 def held_out_error(model: weights.Model, problem: Problem) -> float:
-    """Error on a fifth of the scan's lines that the network is not given, over that of SENSE."""
-    scan = problem.scan
-    generator = torch.Generator().manual_seed(0)
-    _, _, judged = SplitLaw(judged=(0.2, 0.2)).draw(scan.mask[0], scan.matrix[0], generator)
-    return 0.0
+    """Error on a fifth of the scan's lines that the network is not given."""
+    generators = [torch.Generator().manual_seed(0) for _ in problem.scan.mask]
+    test = HeldOut.draw(problem.operator.maps, problem.operator.mask, problem.kspace, generators)
+    return float(test.error(read_out(model.network, test.operator, test.adjoint)).sum())

@@ -63,10 +63,17 @@ class PaperLesson(Lesson):
         t, x1 = batch.times(self.time), batch.noise()
         adjoint, far = operator.adjoint(batch.kspace), operator.normal(x1)
         z = interpolate(adjoint, far, t)
-        loss = projected_loss(network(z, t), operator, far - adjoint, project)
+
+        def velocity(at: Tensor) -> Tensor:
+            torch.manual_seed(batch.seeds[0])  # the same dropout each time
+            v: Tensor = network(at, t)
+            return v
+
+        v = velocity(z)
+        loss = projected_loss(v, operator, far - adjoint, project)
         if self.divergence:
-            zeta = torch.stack([complex_normal(z.shape[1:], g) for g in batch.generators]).to(z.device)
-            term = divergence(lambda at: network(at, t), operator, z, operator.normal(zeta), project)
+            zeta = torch.stack([complex_normal(tuple(z.shape[1:]), g) for g in batch.generators]).to(z.device)
+            term = divergence(velocity, operator, z, operator.normal(zeta), project, known=v)
             loss = loss - 2 * (1 - t) * batch.sigma.square() * term
         return loss / z[0].numel()
 

@@ -24,7 +24,7 @@ def save(
     """Write weights, their average, the optimiser's moments, and facts such as the step."""
     from safetensors.torch import save_file
 
-    tensors = {f"network.{name}": p for name, p in network.named_parameters()}
+    tensors: dict[str, Tensor] = {f"network.{name}": p for name, p in network.named_parameters()}
     tensors |= {f"average.{name}": tensor for name, tensor in average.items()}
     for name, parameter in network.named_parameters():
         tensors |= {f"{moment}.{name}": optimiser.state[parameter][moment] for moment in _MOMENTS}
@@ -38,19 +38,25 @@ def save(
 
 def load(path: Path, network: nn.Module, average: dict[str, Tensor], optimiser: torch.optim.AdamW) -> dict[str, object]:
     """Read the state back into place; return the facts."""
-    from safetensors import safe_open
+    from safetensors import SafetensorError, safe_open
 
-    with safe_open(path, framework="pt") as file:
-        facts: dict[str, object] = json.loads(file.metadata()["facts"])
-        wanted = {f"{kind}.{name}" for name in average for kind in ("network", "average", *_MOMENTS)}
-        if wanted != set(file.keys()):
+    try:
+        opened = safe_open(path, framework="pt")
+    except SafetensorError as error:
+        raise InputError(f"{path}: damaged ({error}); remove it or choose another output folder") from error
+    with opened as file:
+        kinds = ("network", "average", *_MOMENTS)
+        wanted = {f"{kind}.{name}": list(tensor.shape) for name, tensor in average.items() for kind in kinds}
+        found = {name: file.get_slice(name).get_shape() for name in file.keys()}  # noqa: SIM118
+        if wanted != found or "facts" not in (file.metadata() or {}):
             raise InputError(f"{path}: belongs to another network; remove it or choose another output folder")
+        facts: dict[str, object] = json.loads(file.metadata()["facts"])
         with torch.no_grad():
             for name, parameter in network.named_parameters():
                 parameter.copy_(file.get_tensor(f"network.{name}"))
                 average[name].copy_(file.get_tensor(f"average.{name}"))
                 optimiser.state[parameter] = {
                     "step": torch.tensor(float(str(facts["step"]))),
-                    **{m: file.get_tensor(f"{m}.{name}").to(parameter) for m in _MOMENTS},
+                    **{m: torch.empty_like(parameter).copy_(file.get_tensor(f"{m}.{name}")) for m in _MOMENTS},
                 }
     return facts

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
-import json
+import math
+import re
 import types
 import typing
 from collections.abc import Mapping
@@ -13,6 +15,9 @@ from typing import Any, Literal
 
 from upmri.errors import InputError
 from upmri.physics.geometry import Anatomy
+
+# YAML 1.1 takes 5e-4 for text, as it has no point; here it is a number.
+_EXPONENT = re.compile(r"[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$")
 
 
 @dataclass(frozen=True)
@@ -43,6 +48,13 @@ class DataConfig:
     noise: tuple[float, float] = (0.01, 0.01)
     anatomy: Anatomy = "head"
     limit: int | None = None
+
+    def __post_init__(self) -> None:
+        if not self.accelerations:
+            raise InputError("accelerations: expected at least one")
+        low, high = self.noise
+        if not (0 < low <= high < math.inf or low == high == 0):
+            raise InputError(f"noise: expected bounds 0 < low ≤ high, or 0 twice, got {low} and {high}")
 
 
 @dataclass(frozen=True)
@@ -115,16 +127,18 @@ class TrainConfig:
                 raise InputError(f"{key}: expected a number > 0, got {getattr(self, key)}")
         if not 0 <= self.ema < 1:
             raise InputError(f"ema: expected 0 ≤ ema < 1, got {self.ema}")
+        if self.name in ("", "checkpoint") or Path(self.name).name != self.name:
+            raise InputError(f"name: expected one for a file, other than 'checkpoint', got {self.name!r}")
 
 
 def read_config(source: TrainConfig | Mapping[str, Any] | str | Path, changes: tuple[str, ...] = ()) -> TrainConfig:
-    """Read a configuration from YAML, with changes such as ``train.noise=0.02`` made to it."""
+    """Read a configuration from YAML, with changes such as ``train.coils=8`` made to it."""
     if isinstance(source, TrainConfig):
-        return source
-    if isinstance(source, Mapping):
-        mapping: Any = json.loads(json.dumps(source))
+        mapping: Any = dataclasses.asdict(source)
+    elif isinstance(source, Mapping):
+        mapping = copy.deepcopy(dict(source))
     else:
-        mapping = _yaml(Path(source))
+        mapping = _read(Path(source))
     for change in changes:
         _set(mapping, change)
     return typing.cast(TrainConfig, build(TrainConfig, mapping, ""))
@@ -147,7 +161,7 @@ def build(kind: Any, value: Any, where: str) -> Any:
         return float(value)
     elif kind is not float and isinstance(kind, type) and type(value) is kind:
         return value
-    wanted = " or ".join(map(repr, inner)) if origin is Literal else str(getattr(kind, "__name__", kind))
+    wanted = " or ".join(map(repr, inner)) if origin is Literal else str(kind if inner else kind.__name__)
     raise InputError(f"{where}: expected {wanted}, got {value!r}")
 
 
@@ -169,17 +183,19 @@ def _build_dataclass(kind: Any, value: Any, where: str) -> Any:
     ]
     if missing:
         raise InputError(f"{prefix}{missing[0]}: missing")
-    return kind(**{key: build(hints[key], item, f"{prefix}{key}") for key, item in value.items()})
-
-
-def _yaml(path: Path) -> Any:
-    import yaml
-
+    items = {key: build(hints[key], item, f"{prefix}{key}") for key, item in value.items()}
     try:
-        mapping = yaml.safe_load(path.read_text())
+        return kind(**items)
+    except InputError as error:  # what it says of itself, with where it is
+        raise InputError(f"{prefix}{str(error).removeprefix(prefix)}") from error
+
+
+def _read(path: Path) -> Any:
+    try:
+        mapping = _yaml(path.read_text())
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror}") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except ValueError as error:
         raise InputError(f"{path}: not YAML: {error}") from error
     if not isinstance(mapping, dict):
         raise InputError(f"{path}: expected keys and values")
@@ -187,8 +203,6 @@ def _yaml(path: Path) -> Any:
 
 
 def _set(mapping: Any, change: str) -> None:
-    import yaml
-
     key, sign, text = change.partition("=")
     if not sign:
         raise InputError(f"--set {change}: expected key=value")
@@ -197,4 +211,21 @@ def _set(mapping: Any, change: str) -> None:
         mapping = mapping.setdefault(part, {})
         if not isinstance(mapping, dict):
             raise InputError(f"--set {change}: {part} has no keys of its own")
-    mapping[last] = yaml.safe_load(text)
+    try:
+        mapping[last] = _yaml(text)
+    except ValueError as error:
+        raise InputError(f"--set {change}: not YAML: {error}") from error
+
+
+def _yaml(text: str) -> Any:
+    """What YAML says, plain values only: no tag makes an object. All that is wrong with it is a ValueError."""
+    import yaml
+
+    class Loader(yaml.SafeLoader):
+        pass
+
+    Loader.add_implicit_resolver("tag:yaml.org,2002:float", _EXPONENT, list("-+0123456789"))
+    try:
+        return Loader(text).get_single_data()
+    except (yaml.YAMLError, RecursionError) as error:
+        raise ValueError(" ".join(str(error).split())) from error

@@ -12,7 +12,8 @@ import os
 import random
 import warnings
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -103,14 +104,13 @@ class Slices:
         self._files, self._device = list(files), device
         self._kept: list[dict[str, Tensor] | None] = [None] * len(files)
         groups: dict[tuple[int, ...], list[int]] = defaultdict(list)
-        self.missed: dict[tuple[int, ...], int] = {}
-        union: dict[tuple[int, ...], Tensor] = {}
+        union: dict[tuple[int, int], Tensor] = {}
         for i, file in enumerate(self._files):
             item = _read(file, device if resident else torch.device("cpu"))
-            shape = tuple(item["maps"].shape)
-            groups[(*shape, len(item["mask"]))].append(i)
+            coils, h, w = item["maps"].shape
+            groups[coils, h, w, len(item["mask"])].append(i)
             lines = item["mask"].any(0).cpu()
-            union[shape] = lines | union.get(shape, lines)
+            union[h, w] = lines | union.get((h, w), lines)
             if resident:
                 self._kept[i] = item
         self.groups = [groups[key] for key in sorted(groups)]
@@ -121,7 +121,7 @@ class Slices:
 
     def warn(self) -> None:
         """Say where the method has nothing to stand on: lines that no scan has are never learnt."""
-        for (_, h, w), count in self.missed.items():
+        for (h, w), count in self.missed.items():
             warnings.warn(
                 f"{count} of {w} phase-encoding lines are in no {h}×{w} scan of the training set; what lies there "
                 f"cannot be learnt (add scans whose masks differ)",
@@ -141,16 +141,22 @@ class Slices:
             shuffled = [group[i] for i in torch.randperm(len(group), generator=order).tolist()]
             shuffled *= -(-size // len(shuffled))
             dealt += [shuffled[i : i + size] for i in range(0, len(shuffled) - size + 1, size)]
-        chosen = dealt[torch.randperm(len(dealt), generator=order)[place].item()]
+        chosen = dealt[int(torch.randperm(len(dealt), generator=order)[place])]
         share = size // world
         first = rank * share
         seeds = [_hash(seed, step, first + i) for i in range(share)]
         return self.collect(chosen[first : first + share], seeds, flips=flips, step=step)
 
+    def all(self, size: int) -> Iterator[Batch]:
+        """Every slice once, always in the same order and with the same random numbers."""
+        for group in self.groups:
+            for i in range(0, len(group), size):
+                yield self.collect(group[i : i + size], seeds=group[i : i + size])
+
     def collect(self, indices: Sequence[int], seeds: Sequence[int], *, flips: bool = False, step: int = 0) -> Batch:
         """Put slices of one size together."""
         items = [self._kept[i] or _read(self._files[i], self._device) for i in indices]
-        fields = {
+        fields: dict[str, Any] = {
             name: torch.stack([item[name] for item in items])
             for name in ("kspace", "maps", "mask", "sigma", "reference")
             if all(name in item for item in items)
@@ -186,9 +192,11 @@ def prepare(config: DataConfig, cache: Path, *, workers: int = 1, progress: bool
     todo = [(job, file) for job, file in zip(jobs, files, strict=True) if not file.exists()]
     with bar("preparing", len(todo), shown=progress) as advance:
         if workers > 1 and len(todo) > 1:
+            # An executor, not a pool: where a script lacks its `if __name__ == "__main__"`, a pool would hang.
             context = torch.multiprocessing.get_context("spawn")
-            with context.Pool(workers, initializer=torch.set_num_threads, initargs=(1,)) as pool:
-                for _ in pool.imap_unordered(_prepare, todo, chunksize=4):
+            with ProcessPoolExecutor(workers, context, torch.set_num_threads, (1,)) as executor:
+                for future in as_completed([executor.submit(_prepare, pair) for pair in todo]):
+                    future.result()
                     advance()
         else:
             for pair in todo:
@@ -206,9 +214,15 @@ class _Job:
     stamp: str
 
     @property
+    def name(self) -> str:
+        """What the simulation depends on: the file and its folder, wherever that is."""
+        return f"{self.path.parent.name}/{self.path.name}"
+
+    @property
     def key(self) -> str:
+        """What the slice is made of, and how."""
         facts = asdict(replace(self.config, scans=(), images=(), part=None, limit=None)) if self.acceleration else {}
-        text = json.dumps([_VERSION, self.path.name, self.stamp, self.index, self.acceleration, facts])
+        text = json.dumps([_VERSION, self.name, self.stamp, self.index, self.acceleration, facts])
         return hashlib.sha256(text.encode()).hexdigest()[:24]
 
 
@@ -242,10 +256,11 @@ def _files(names: Sequence[str], part: str | None) -> list[Path]:
     """Files that are named, and those in folders that are."""
     files: list[Path] = []
     for name in names:
-        path = Path(os.path.expandvars(name)).expanduser()
+        path = Path(os.path.expandvars(name)).expanduser().absolute()
         if path.is_dir():
+            wanted = None if part is None else _people(path, part)
             found = sorted(p for p in path.iterdir() if p.is_file() and not p.name.startswith("."))
-            files += found if part is None else [p for p in found if p.stem in _people(path, part)]
+            files += [p for p in found if wanted is None or p.stem in wanted]
         elif path.is_file():
             files.append(path)
         else:
@@ -263,9 +278,16 @@ def _people(folder: Path, part: str) -> set[str]:
 
 
 def _prepare(pair: tuple[_Job, Path]) -> None:
+    job, file = pair
+    try:
+        _make(job, file)
+    except InputError as error:
+        raise InputError(f"{job.path}: slice {job.index}: {str(error).removeprefix(f'{job.path}: ')}") from error
+
+
+def _make(job: _Job, file: Path) -> None:
     from safetensors.torch import save_file
 
-    job, file = pair
     scan = _scan(job)
     truth = None
     if scan.reference is not None:
@@ -279,7 +301,7 @@ def _prepare(pair: tuple[_Job, Path]) -> None:
         truth = truth / problem.scale[:, None, None]
     columns = mapped.mask[0].any(0)
     if int(columns.sum()) <= 4:
-        raise InputError(f"{job.path}: slice {job.index} has {int(columns.sum())} lines; expected more than 4")
+        raise InputError(f"mask: expected more than 4 lines, got {int(columns.sum())}")
     assert mapped.maps is not None  # noqa: S101
     tensors = {
         "kspace": problem.kspace[0][..., columns],
@@ -299,7 +321,7 @@ def _scan(job: _Job) -> Scan:
         return load(job.path, job.index)
     config = job.config
     image = load_images(job.path)[job.index]
-    seed = seed_for(f"{job.path.parent.name}/{job.path.name}", job.index, job.acceleration)
+    seed = seed_for(job.name, job.index, job.acceleration)
     low, high = config.noise
     sigma = low * (high / low) ** random.Random(seed).random() if high > low else low  # noqa: S311
     return simulate(image, config.coils, job.acceleration, noise=sigma, seed=seed % 2**31, anatomy=config.anatomy)

@@ -32,16 +32,18 @@ class Log:
         self.last_validation: dict[str, Any] | None = None
         if not active:
             return
-        lines = self._path.read_text().splitlines() if self._path.exists() else []
+        lines = self._path.read_text(errors="replace").splitlines() if self._path.exists() else []
         entries = [entry for line in lines if (entry := _parse(line)) is not None and entry["step"] <= step]
-        self._path.write_text("".join(json.dumps(entry) + "\n" for entry in entries))
+        stage = self._path.with_name(f".{self._path.name}.new")
+        stage.write_text("".join(json.dumps(entry) + "\n" for entry in entries))
+        stage.replace(self._path)
         self.last_validation = next((entry for entry in reversed(entries) if "held_out" in entry), None)
         if config.tensorboard:
             try:
                 from torch.utils.tensorboard import SummaryWriter
             except ImportError as error:
                 raise InputError("tensorboard: not installed; pip install 'upmri[train]'") from error
-            self._board = SummaryWriter(str(folder / "tensorboard"), purge_step=step)
+            self._board = SummaryWriter(str(folder / "tensorboard"), purge_step=step + 1)
 
     def write(self, step: int, **values: Any) -> None:
         """Add a line."""

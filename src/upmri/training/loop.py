@@ -9,6 +9,7 @@ import os
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, Self
 
@@ -26,6 +27,9 @@ from upmri.training.data import Slices, prepare
 from upmri.training.log import Log
 from upmri.training.validation import validate
 
+# How long the others wait for what one process does alone, such as preparing the slices.
+_PATIENCE = timedelta(days=7)
+
 
 class DivergedError(RuntimeError):
     """Training went to NaN or infinity; the last good checkpoint was kept."""
@@ -38,6 +42,7 @@ class Place:
     rank: int
     world: int
     device: torch.device
+    group: dist.ProcessGroup | None = None  # to wait in: any device, and longer than for a gradient
 
     @classmethod
     def find(cls, device: str) -> Self:
@@ -46,11 +51,12 @@ class Place:
         local = int(os.environ.get("LOCAL_RANK", "0"))
         where = methods.pick_device(device)
         if where.type == "cuda":
-            where = torch.device("cuda", where.index if where.index is not None and world == 1 else local)
+            where = torch.device("cuda", (where.index or 0) if world == 1 else local)
             torch.cuda.set_device(where)
         if world > 1 and not dist.is_initialized():
             dist.init_process_group("nccl" if where.type == "cuda" else "gloo")
-        return cls(int(os.environ.get("RANK", "0")), world, where)
+        group = dist.new_group(backend="gloo", timeout=_PATIENCE) if world > 1 else None
+        return cls(int(os.environ.get("RANK", "0")), world, where, group)
 
     @property
     def leads(self) -> bool:
@@ -60,20 +66,20 @@ class Place:
     def wait(self) -> None:
         """Until all have come so far."""
         if self.world > 1:
-            dist.barrier()
+            dist.barrier(self.group)
 
 
 class Worker:
     """The network that does the passes: the one whose weights are kept, or its copy with the U-Net in bfloat16."""
 
     def __init__(self, network: nn.Module, place: Place, *, half: bool) -> None:
-        self._kept = list(network.parameters())
+        self._kept: list[Tensor] = list(network.parameters())
         working = network
         if half:
             working = copy.deepcopy(network)
             for name, child in working.named_children():
                 setattr(working, name, child.to(torch.bfloat16))
-        self._working = list(working.parameters())
+        self._working: list[Tensor] = list(working.parameters())
         self.module: nn.Module = working
         if place.world > 1:
             self.module = nn.parallel.DistributedDataParallel(working)
@@ -153,8 +159,11 @@ def train(
             )
             worker.refresh()
             worker.module.train()
-            loss = lesson.loss(worker.module, batch).mean()
-            loss.backward()  # type: ignore[no-untyped-call]
+            try:
+                loss = lesson.loss(worker.module, batch).mean()
+                loss.backward()
+            except torch.linalg.LinAlgError as error:  # type: ignore[attr-defined]  # what NaN weights come to
+                raise _diverged(step + 1, str(error), kept) from error
             worker.hand_over()
             norm = nn.utils.clip_grad_norm_(network.parameters(), config.clip)
             optimiser.step()
@@ -163,7 +172,10 @@ def train(
             recent.append(torch.stack([loss.detach(), norm.detach()]))
             done = step + 1
             advance()
-            if done % config.log_every == 0 or done % config.save_every == 0 or done == config.steps:
+            last = done == config.steps
+            saves = last or done % config.save_every == 0
+            validates = held_out is not None and (last or done % config.validate_every == 0)
+            if done % config.log_every == 0 or saves or validates:
                 values = torch.stack(recent).mean(0)
                 recent = []
                 if place.world > 1:
@@ -171,18 +183,23 @@ def train(
                     values = values if place.device.type == "cuda" else values / place.world
                 loss_now, norm_now = values.tolist()
                 if not (math.isfinite(loss_now) and math.isfinite(norm_now)):
-                    raise DivergedError(f"step {done}: the loss is {loss_now}; the last good state is in {kept}")
+                    raise _diverged(done, f"the loss is {loss_now}, its gradient {norm_now}", kept)
                 seconds = time.perf_counter() - start
                 log.write(done, loss=loss_now, gradient=norm_now, rate=rate, seconds=round(seconds, 2))
-            if held_out is not None and (done % config.validate_every == 0 or done == config.steps) and place.leads:
+            if validates and held_out is not None and place.leads:
                 log.write(done, **validate(lesson, network, average, held_out, config.batch))
-            if (done % config.save_every == 0 or done == config.steps) and place.leads:
+            if saves and place.leads:
                 facts = {"step": done, "seconds": time.perf_counter() - start, "config": fingerprint}
                 checkpoint.save(kept, network, average, optimiser, facts)
-    place.wait()
+            if saves or validates:
+                place.wait()
     target = folder / f"{config.name}.safetensors"
     if place.leads:
         card = _card(config, slices, facts, log)
+        if held_out is not None:
+            network.load_state_dict(average)
+            with torch.no_grad():
+                card |= lesson.calibrate(network.eval(), held_out.all(config.batch))
         weights.save(target, average, config.method, lesson, card)
     place.wait()
     return target
@@ -203,6 +220,11 @@ def _data(config: TrainConfig, place: Place, progress: bool) -> tuple[Slices, Sl
     if place.leads:
         train_.warn()
     return train_, validation
+
+
+def _diverged(step: int, why: str, kept: Path) -> DivergedError:
+    state = f"the last good state is in {kept}" if kept.exists() else "there is no earlier state"
+    return DivergedError(f"step {step}: {why}; {state}")
 
 
 def _schedule(step: int, config: TrainConfig) -> float:

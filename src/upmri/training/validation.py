@@ -6,15 +6,11 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from upmri.flow.objective import no_filter, projected_loss
-from upmri.flow.split import SplitLaw
+from upmri.flow.held_out import HeldOut
 from upmri.methods.base import Lesson
 from upmri.methods.sense import default_damping
 from upmri.physics.sense import SenseOperator
 from upmri.training.data import Batch, Slices
-
-# Of the lines; as for training, but the same ones every time.
-_LAW = SplitLaw(judged=(0.2, 0.2))
 
 
 @torch.no_grad()
@@ -33,29 +29,18 @@ def validate(
 
     network.eval()
     held_out, gains = [], []
-    for group in slices.groups:
-        for i in range(0, len(group), batch):
-            chosen = group[i : i + batch]
-            part = slices.collect(chosen, seeds=chosen)
-            held_out.append(_held_out(lesson, _Average(), part))
-            if part.reference is not None:
-                gains.append(_gain(lesson, _Average(), part))
+    for part in slices.all(batch):
+        held_out.append(_held_out(lesson, _Average(), part))
+        if part.reference is not None:
+            gains.append(_gain(lesson, _Average(), part))
     values = {"held_out": round(torch.cat(held_out).mean().item(), 4)}
     return values | ({"gain": round(torch.cat(gains).mean().item(), 4)} if gains else {})
 
 
 def _held_out(lesson: Lesson, network: nn.Module, batch: Batch) -> Tensor:
-    device, readout = batch.mask.device, batch.kspace.shape[-2]
-    parts = [_LAW.draw(mask, readout, g) for mask, g in zip(batch.lines, batch.generators, strict=True)]
-    judged = torch.stack([part[2] for part in parts]).to(device)
-    theta, lam = SenseOperator(batch.maps, batch.mask & ~judged), SenseOperator(batch.maps, judged)
-    adjoint, target = theta.adjoint(batch.kspace), lam.adjoint(batch.kspace)
-    energy = (batch.kspace * judged[:, None]).abs().square().sum((1, 2, 3))
-    images = (
-        lesson.predict(network, theta, adjoint, batch.sigma),
-        theta.solve(adjoint, default_damping(batch.sigma)),
-    )
-    ours, sense = (projected_loss(image, lam, target, no_filter) + energy for image in images)
+    test = HeldOut.draw(batch.maps, batch.mask, batch.kspace, batch.generators)
+    ours = test.error(lesson.predict(network, test.operator, test.adjoint, batch.sigma))
+    sense = test.error(test.operator.solve(test.adjoint, default_damping(batch.sigma)))
     return 10 * (ours / sense).log10()
 
 

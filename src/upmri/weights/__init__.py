@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import lru_cache
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 FORMAT = "upmri-weights-1"
 MAX_BYTES = 1 << 30
+_MAX_HEADER = 1 << 20
+_MAX_DEPTH = 16
 _FOLDER = Path(__file__).parent
 
 
@@ -49,10 +52,13 @@ def find(model: str | Path) -> Path:
     if str(model) in names():
         return shipped
     path = Path(model)
-    if not path.is_file():
-        raise InputError(
-            f"model: {model} is neither a file nor one of {', '.join(names()) or 'the shipped ones (none)'}"
-        )
+    try:
+        there = path.is_file()
+    except OSError:  # no file can have such a name
+        there = False
+    if not there:
+        known = ", ".join(names()) or "the shipped ones (none)"
+        raise InputError(f"model: {_short(model)} is neither a file nor one of {known}")
     return path
 
 
@@ -84,22 +90,33 @@ def _load(path: Path, changed: int, size: int, device: str) -> Model:  # noqa: A
     kind = methods.find(method).lesson if method in methods.names() else None
     if kind is None:
         raise InputError(f"{path}: holds weights of {method!r}, which is not a method that has any")
-    lesson: Lesson = build(kind, header.get("lesson"), "lesson")
-    data = path.read_bytes()
     try:
-        tensors = parse(data)
-    except (SafetensorError, ValueError, KeyError) as error:
-        raise InputError(f"{path}: damaged ({error})") from error
+        lesson: Lesson = build(kind, header.get("lesson"), "lesson")
+    except (InputError, OverflowError) as error:
+        raise InputError(f"{path}: {_short(error)}") from error
     with torch.device("meta"):
         network = lesson.network()
     expected = {name: tuple(tensor.shape) for name, tensor in network.state_dict().items()}
+    if size > _MAX_HEADER + 8 * sum(map(math.prod, expected.values())):
+        raise InputError(f"{path}: {size / 2**20:.0f} MiB, more than the network of its lesson can fill")
+    try:
+        data = path.read_bytes()
+        tensors = parse(data)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror}") from error
+    except (SafetensorError, ValueError, KeyError) as error:
+        raise InputError(f"{path}: damaged ({_short(error)})") from error
     found = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
     if expected != found:
         odd = sorted({*expected.items()} ^ {*found.items()})[0]
-        raise InputError(f"{path}: its tensors are not those of its lesson, {odd[0]} {odd[1]} among them")
-    if not all(tensor.is_floating_point() and tensor.isfinite().all() for tensor in tensors.values()):
+        raise InputError(f"{path}: its tensors are not those of its lesson, {_short(odd)} among them")
+    known = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+    if not all(tensor.dtype in known for tensor in tensors.values()):
+        raise InputError(f"{path}: expected tensors of floating-point numbers, of 16 bits or more")
+    single = {name: tensor.float() for name, tensor in tensors.items()}
+    if not all(tensor.isfinite().all() for tensor in single.values()):
         raise InputError(f"{path}: holds NaN or infinite values")
-    network.load_state_dict({name: tensor.float() for name, tensor in tensors.items()}, assign=True)
+    network.load_state_dict(single, assign=True)
     network = network.to(device).eval().requires_grad_(False)
     return Model(network, lesson, str(method), header, hashlib.sha256(data).hexdigest())
 
@@ -107,14 +124,14 @@ def _load(path: Path, changed: int, size: int, device: str) -> Model:  # noqa: A
 def save(path: Path, tensors: Mapping[str, Tensor], method: str, lesson: Lesson, card: Mapping[str, Any]) -> Path:
     """Write weights in half precision, whole or not at all."""
     import torch
-    from safetensors.torch import save_file
+    from safetensors.torch import save as serialise
 
     from upmri.formats import atomic
 
     header = {"format": FORMAT, "method": method, "lesson": asdict(lesson), **card}
     half = {name: tensor.detach().to("cpu", torch.float16).contiguous() for name, tensor in tensors.items()}
     with atomic.staged(path, overwrite=True) as stage:
-        save_file(half, stage, metadata={"upmri": json.dumps(header)})
+        stage.write_bytes(serialise(half, metadata={"upmri": json.dumps(header)}))  # save_file lets nobody else read
     return path
 
 
@@ -123,14 +140,33 @@ def _header(path: Path) -> dict[str, Any]:
     try:
         with path.open("rb") as file:
             length = int.from_bytes(file.read(8), "little")
-            if not 2 <= length <= 1 << 22:
+            if not 2 <= length <= _MAX_HEADER:
                 raise ValueError("no header of a sensible length")
             outer = json.loads(file.read(length))
         header = json.loads(outer["__metadata__"]["upmri"])
         if not isinstance(header, dict) or header.get("format") != FORMAT:
             raise ValueError("not of a format that is known")
+        _check_depth(header, _MAX_DEPTH)
+        spread = header.get("spread", 1.0)
+        if not isinstance(spread, int | float) or not 0 <= spread < math.inf:
+            raise ValueError("spread: expected a finite number ≥ 0")
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror}") from error
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise InputError(f"{path}: not weights of UPMRI ({error})") from error
+    except KeyError as error:
+        raise InputError(f"{path}: not weights of UPMRI (it carries no card)") from error
+    except (ValueError, TypeError, RecursionError) as error:
+        raise InputError(f"{path}: not weights of UPMRI ({_short(error)})") from error
     return header
+
+
+def _check_depth(value: Any, left: int) -> None:
+    if left == 0:
+        raise ValueError("nested too deeply")
+    for item in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        _check_depth(item, left - 1)
+
+
+def _short(text: object) -> str:
+    """What a file put into a message, cut to a length that can be read."""
+    whole = str(text)
+    return whole if len(whole) <= 200 else f"{whole[:200]}…"

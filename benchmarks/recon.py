@@ -1,0 +1,140 @@
+"""What the physics costs beside the network: reconstruction and training over the bare passes of the U-Net.
+
+    python benchmarks/recon.py [--json] [--device auto] [--size 320] [--batch 8] [--repeats 3]
+
+Reconstruction: 20 evaluations of the `small` U-Net with exact data consistency after each, set-up included (A*y,
+building and factoring the normal operator), over the same 20 evaluations alone. Training: one step of the default
+lesson (off the path, and on it), over the passes of the U-Net that it contains, alone. Simulated heads.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from upmri.flow.conditional import read_out
+from upmri.methods import pick_device
+from upmri.methods.upmri import UpmriLesson
+from upmri.methods.upmri_paper import PaperLesson
+from upmri.networks.adm import SIZES
+from upmri.networks.unrolled import Unrolled
+from upmri.physics.phantom import image
+from upmri.physics.sense import SenseOperator
+from upmri.physics.simulate import simulate
+from upmri.training.data import Batch
+
+EVALUATIONS, COILS, RATE = 20, 16, 4
+
+
+def seconds(run: Callable[[], Any], device: torch.device, repeats: int) -> float:
+    """Median time of a run, after one to warm up."""
+    times = []
+    for _ in range(repeats + 1):
+        start = time.perf_counter()
+        run()
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        times.append(time.perf_counter() - start)
+    return sorted(times[1:])[repeats // 2]
+
+
+def batch(size: int, count: int, device: torch.device, step: int) -> Batch:
+    """Heads, every one with its own mask."""
+    scan = simulate(image((size, size)).expand(count, -1, -1), COILS, RATE)
+    peak = scan.reference.abs().max()
+    return Batch(
+        kspace=(scan.kspace / peak).to(device),
+        maps=scan.maps.to(device),
+        mask=scan.mask.to(device),
+        sigma=torch.full((count,), 0.01, device=device),
+        reference=None,
+        seeds=tuple(range(0, 2 * count, 2)),
+        step=step,
+    )
+
+
+def reconstruction(data: Batch, device: torch.device, repeats: int) -> dict[str, float]:
+    """Set-up and 20 evaluations, over 20 evaluations."""
+    torch.manual_seed(0)
+    network = Unrolled(replace(SIZES["small"], inputs=4), blocks=EVALUATIONS).to(device).eval()
+    if device.type == "cuda":
+        network.network.to(torch.bfloat16)
+    channels = torch.randn(len(data), 4, *data.kspace.shape[-2:], device=device)
+    ones = torch.ones(len(data), device=device)
+
+    def whole() -> None:
+        operator = SenseOperator(data.maps, data.mask)
+        read_out(network, operator, operator.adjoint(data.kspace))
+
+    def bare() -> None:
+        for _ in range(EVALUATIONS):
+            network.network(channels, ones)
+
+    with torch.no_grad():
+        ours, passes = seconds(whole, device, repeats), seconds(bare, device, repeats)
+    return {"seconds": ours, "bare": passes, "ratio": ours / passes, "ms_a_slice": 1e3 * ours / len(data)}
+
+
+def training(data: Batch, device: torch.device, repeats: int, kind: str) -> dict[str, float]:
+    """A step's loss and its gradient, over the passes in it."""
+    torch.manual_seed(0)
+    lesson = PaperLesson() if kind == "paper" else UpmriLesson()
+    network = lesson.network().to(device)
+    if device.type == "cuda" and kind != "paper":
+        network.network.to(torch.bfloat16).to(memory_format=torch.channels_last)
+    unet = network.network
+    channels = torch.randn(len(data), 2 if kind == "paper" else 4, *data.kspace.shape[-2:], device=device)
+    ones = torch.ones(len(data), device=device)
+    blocks = 1 if kind == "paper" else lesson.blocks
+
+    def step() -> None:
+        lesson.loss(network, data).mean().backward()
+        network.zero_grad()
+
+    def bare() -> None:
+        for _ in range(blocks):
+            unet(channels, ones).float().square().mean().backward()
+        if kind == "path":
+            with torch.no_grad():
+                for _ in range(blocks):
+                    unet(channels, ones)
+        network.zero_grad()
+
+    ours, passes = seconds(step, device, repeats), seconds(bare, device, repeats)
+    return {"seconds": ours, "bare": passes, "ratio": ours / passes}
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--size", type=int, default=320)
+    parser.add_argument("--batch", type=int, default=8)
+    parser.add_argument("--repeats", type=int, default=3)
+    options = parser.parse_args()
+    device = pick_device(options.device)
+    torch.backends.cudnn.benchmark = True
+    off, on = (batch(options.size, options.batch, device, step) for step in (1, 0))
+    rows = {
+        "reconstruction": reconstruction(off, device, options.repeats),
+        "training": training(off, device, options.repeats, "off"),
+        "training on the path": training(on, device, options.repeats, "path"),
+        "training with the divergence (upmri-paper)": training(off, device, options.repeats, "paper"),
+    }
+    result = {"device": str(device), "threads": torch.get_num_threads(), "size": options.size, "batch": options.batch}
+    if options.json:
+        print(json.dumps(result | rows, indent=1))
+        return
+    for name, row in rows.items():
+        print(f"{name:45} {row['seconds']:8.3f} s over {row['bare']:8.3f} s bare: {row['ratio']:.3f}")
+
+
+if __name__ == "__main__":
+    main()

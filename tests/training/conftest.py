@@ -1,0 +1,77 @@
+"""Small anatomies to learn from, prepared once, and the configuration of a run that takes a second."""
+
+import random
+from functools import partial
+
+import numpy as np
+import pytest
+
+from upmri.physics.phantom import Ellipse, image
+from upmri.training.config import DataConfig
+from upmri.training.data import prepare
+
+SHAPE = (40, 32)
+RATES = (2.0, 2.5)  # with 32 lines, more would leave ESPIRiT too few at the centre
+
+
+def head(seed, shape=SHAPE):
+    """A body with eight random ellipses in it."""
+    draw = random.Random(seed).uniform
+    inserts = [
+        Ellipse(draw(-0.4, 0.4), (draw(-0.2, 0.2), draw(-0.2, 0.2)), (draw(0.03, 0.12), draw(0.03, 0.12)), draw(0, 3))
+        for _ in range(8)
+    ]
+    return image(shape, [Ellipse(0.6, (0, 0), (0.4, 0.36)), *inserts]).numpy().astype(np.float32)
+
+
+@pytest.fixture(scope="session")
+def heads(tmp_path_factory):
+    """A folder of sixteen images."""
+    folder = tmp_path_factory.mktemp("anatomies") / "heads"
+    folder.mkdir()
+    for i in range(16):
+        np.savez(folder / f"{i:02}.npz", image=head(i))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def simulated(heads):
+    """How scans of them are simulated; together they have every line."""
+    return DataConfig(images=(str(heads),), coils=4, accelerations=RATES)
+
+
+@pytest.fixture(scope="session")
+def cache(simulated, tmp_path_factory):
+    """A folder where those slices lie prepared."""
+    folder = tmp_path_factory.mktemp("cache")
+    prepare(simulated, folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def make_config(heads, cache):
+    """``make_config(folder, lesson, **changes)``: a run of a tiny network; ``lesson`` changes settings of its own."""
+
+    def make(folder, lesson=None, **changes):
+        plain = {
+            "output": str(folder / "run"),
+            "train": {"images": [str(heads)], "coils": 4, "accelerations": list(RATES)},
+            "lesson": {"size": "tiny", "blocks": 1, "path_every": 2} | (lesson or {}),
+            "steps": 4,
+            "batch": 2,
+            "rate": 1e-3,
+            "warmup": 1,
+            "log_every": 1,
+            "save_every": 2,
+            "cache": str(cache),
+            "device": "cpu",
+        }
+        return plain | changes
+
+    return make
+
+
+@pytest.fixture
+def config(make_config, tmp_path):
+    """The same, in the folder of the test."""
+    return partial(make_config, tmp_path)

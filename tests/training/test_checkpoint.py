@@ -1,0 +1,157 @@
+import json
+import pickle
+
+import pytest
+import torch
+from torch import nn
+
+from upmri.errors import InputError
+from upmri.training import checkpoint
+
+FACTS = {"step": 3, "seconds": 1.5, "config": "…"}
+
+
+def make(seed=0, width=5):
+    torch.manual_seed(seed)
+    network = nn.Sequential(nn.Conv2d(2, width, 3), nn.Conv2d(width, 1, 1))
+    average = {name: torch.randn_like(p) for name, p in network.named_parameters()}
+    return network, average, torch.optim.AdamW(network.parameters(), lr=0.1)
+
+
+def step(network, optimiser, seed):
+    x = torch.randn(2, 2, 6, 6, generator=torch.Generator().manual_seed(seed))
+    network(x).square().mean().backward()
+    optimiser.step()
+    optimiser.zero_grad()
+
+
+def state(network, average, optimiser):
+    tensors = {f"network {name}": p.detach().clone() for name, p in network.named_parameters()}
+    tensors |= {f"average {name}": tensor.clone() for name, tensor in average.items()}
+    for name, p in network.named_parameters():
+        tensors |= {f"{key} {name}": value.clone() for key, value in optimiser.state[p].items()}
+    return tensors
+
+
+def same(a, b):
+    return a.keys() == b.keys() and all(torch.equal(a[key], b[key]) and a[key].dtype == b[key].dtype for key in a)
+
+
+@pytest.fixture
+def trained():
+    network, average, optimiser = make()
+    for i in range(3):
+        step(network, optimiser, i)
+    return network, average, optimiser
+
+
+@pytest.fixture
+def path(trained, tmp_path):
+    path = tmp_path / "checkpoint.safetensors"
+    checkpoint.save(path, *trained, FACTS)
+    return path
+
+
+def test_bit_for_bit(trained, path):
+    other = make(seed=1)
+    assert not same(state(*other), state(*trained))
+    assert checkpoint.load(path, *other) == FACTS
+    assert same(state(*other), state(*trained))
+
+
+def test_what_is_read_goes_on_alike(trained, path):
+    other = make(seed=1)
+    checkpoint.load(path, *other)
+    for i in range(3, 8):
+        for network, _, optimiser in (trained, other):
+            step(network, optimiser, i)
+    assert same(state(*other), state(*trained))
+
+
+def test_layouts_are_kept(trained, path):
+    """Strides decide which kernels run: they are those of an unbroken run."""
+    network, average, _ = make(seed=1)
+    network = network.to(memory_format=torch.channels_last)
+    optimiser = torch.optim.AdamW(network.parameters())
+    checkpoint.load(path, network, average, optimiser)
+    weight = network[0].weight
+    assert weight.is_contiguous(memory_format=torch.channels_last)
+    assert all(optimiser.state[weight][m].stride() == weight.stride() for m in ("exp_avg", "exp_avg_sq"))
+    assert torch.equal(optimiser.state[weight]["exp_avg"], trained[2].state[trained[0][0].weight]["exp_avg"])
+
+
+@pytest.mark.parametrize("change", ["wider", "deeper", "shallower", "broadcast"])
+def test_another_network_is_refused(trained, path, change):
+    """Also where names agree, or shapes would broadcast; and nothing has been changed then."""
+    network, average, optimiser = make(seed=1, width=6 if change == "wider" else 5)
+    if change == "broadcast":
+        small = make(width=1)
+        step(small[0], small[2], 0)
+        checkpoint.save(path, *small, FACTS)
+    elif change != "wider":
+        layers = [*network, nn.Conv2d(1, 1, 1)] if change == "deeper" else network[:1]
+        network = nn.Sequential(*layers)
+        average = {name: torch.zeros_like(p) for name, p in network.named_parameters()}
+        optimiser = torch.optim.AdamW(network.parameters())
+    before = {name: p.detach().clone() for name, p in network.named_parameters()}
+    with pytest.raises(InputError, match="another network"):
+        checkpoint.load(path, network, average, optimiser)
+    assert all(torch.equal(p, before[name]) for name, p in network.named_parameters())
+
+
+@pytest.mark.parametrize("length", [0, 4, 100, -1])
+def test_a_damaged_file_is_refused(path, length):
+    path.write_bytes(path.read_bytes()[:length])
+    with pytest.raises(InputError, match=str(path)):
+        checkpoint.load(path, *make())
+
+
+def test_a_kill_between_writing_and_renaming_leaves_the_old_one(trained, path, monkeypatch):
+    before, bytes_ = state(*trained), path.read_bytes()
+    step(trained[0], trained[2], 9)
+
+    def killed(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("pathlib.Path.replace", killed)
+        with pytest.raises(KeyboardInterrupt):
+            checkpoint.save(path, *trained, FACTS | {"step": 4})
+    assert path.read_bytes() == bytes_
+    assert len(list(path.parent.iterdir())) == 2  # what was written lies beside it
+    other = make(seed=1)
+    assert checkpoint.load(path, *other) == FACTS
+    assert same(state(*other), before)
+    checkpoint.save(path, *trained, FACTS | {"step": 4})
+    assert checkpoint.load(path, *other)["step"] == 4
+    assert list(path.parent.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("junk", [b"", b"\0" * 50, b"half of a file"])
+def test_a_leftover_is_ignored(trained, path, junk):
+    path.with_name(f".{path.name}.new").write_bytes(junk)
+    other = make(seed=1)
+    assert checkpoint.load(path, *other) == FACTS
+    assert same(state(*other), state(*trained))
+
+
+def test_no_pickle(trained, path, monkeypatch):
+    """The file is a JSON header and numbers, to the last byte; neither side calls pickle."""
+
+    def refuse(*_, **__):
+        raise AssertionError("pickle")
+
+    for module in (pickle, torch):
+        for name in ("load", "loads", "dump", "dumps", "save", "Pickler", "Unpickler"):
+            if hasattr(module, name):
+                monkeypatch.setattr(module, name, refuse)
+    checkpoint.save(path, *trained, FACTS)
+    checkpoint.load(path, *make())
+    data = path.read_bytes()
+    length = int.from_bytes(data[:8], "little")
+    header = json.loads(data[8 : 8 + length])
+    assert json.loads(header.pop("__metadata__")["facts"]) == FACTS
+    ends = sorted(entry["data_offsets"] for entry in header.values())
+    assert [begin for begin, _ in ends] == [0, *(end for _, end in ends[:-1])]
+    assert 8 + length + ends[-1][1] == len(data)
+    assert {entry["dtype"] for entry in header.values()} == {"F32"}

@@ -1,0 +1,231 @@
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from upmri.errors import InputError
+from upmri.flow.split import SplitLaw
+from upmri.methods.upmri import UpmriLesson
+from upmri.training.config import DataConfig, TrainConfig, build, read_config
+
+FULL = """
+output: run
+method: upmri
+lesson: {size: tiny, blocks: 2, split: {judged: [0.1, 0.5]}}
+train:
+  images: [a, b]
+  part: train
+  accelerations: [4, 6.5]
+  noise: [0.01, 0.03]
+validation: {scans: [c.h5], limit: 12}
+steps: 100
+rate: 5e-4
+schedule: constant
+precision: bf16
+flips: false
+"""
+
+
+@pytest.fixture
+def write(tmp_path):
+    def put(text):
+        path = tmp_path / "config.yaml"
+        path.write_text(text)
+        return path
+
+    return put
+
+
+def plain(value):
+    """Tuples as the lists that YAML knows."""
+    if isinstance(value, dict):
+        return {key: plain(item) for key, item in value.items()}
+    return [plain(item) for item in value] if isinstance(value, tuple) else value
+
+
+def test_a_file_says_all(write):
+    config = read_config(write(FULL))
+    assert config.train == DataConfig(images=("a", "b"), part="train", accelerations=(4.0, 6.5), noise=(0.01, 0.03))
+    assert config.validation == DataConfig(scans=("c.h5",), limit=12)
+    assert (config.steps, config.rate, config.schedule) == (100, 5e-4, "constant")
+    assert (config.precision, config.flips) == ("bf16", False)
+    assert config.batch == TrainConfig(output="run", train=DataConfig()).batch
+    assert build(UpmriLesson, config.lesson, "lesson").split == SplitLaw(judged=(0.1, 0.5))
+
+
+@given(
+    steps=st.integers(1, 10**9),
+    rate=st.floats(1e-30, 1e30),
+    ema=st.floats(0, 1, exclude_max=True),
+    flips=st.booleans(),
+    about=st.text(),
+    noise=st.tuples(st.floats(1e-9, 1), st.floats(1, 10)),
+    limit=st.none() | st.integers(0, 99),
+    images=st.lists(st.text(), max_size=3),
+)
+def test_what_is_written_is_read_back(tmp_path_factory, steps, rate, ema, flips, about, noise, limit, images):
+    data = DataConfig(images=tuple(images), noise=noise, limit=limit)
+    config = TrainConfig(output="o", train=data, steps=steps, rate=rate, ema=ema, flips=flips, about=about)
+    path = tmp_path_factory.getbasetemp() / "round-trip.yaml"
+    path.write_text(yaml.safe_dump(plain(asdict(config))), encoding="utf-8")
+    assert read_config(path) == config
+    assert read_config(asdict(config)) == config
+    assert read_config(config) == config
+
+
+@pytest.mark.parametrize(
+    ("number", "value"), [("5e-4", 5e-4), ("1E3", 1000.0), ("-1.e+2", -100.0), ("2", 2.0), (".5", 0.5), ("-.inf", None)]
+)
+def test_numbers_as_people_write_them(write, number, value):
+    """YAML 1.1 would take 5e-4 for text."""
+    path = write(f"output: run\ntrain: {{}}\nweight_decay: {number}\n")
+    assert read_config(path).weight_decay == (float("-inf") if value is None else value)
+
+
+@pytest.mark.parametrize(
+    ("change", "key"),
+    [
+        ("stepz: 3", "stepz"),
+        ("train: {noize: [0.1, 0.1]}", "train.noize"),
+        ("validation: {nosie: 1}", "validation.nosie"),
+        ("steps: many", "steps"),
+        ("steps: 1.5", "steps"),
+        ("steps: true", "steps"),
+        ("rate: fast", "rate"),
+        ("rate: true", "rate"),
+        ("rate: '5e-4'", "rate"),
+        ("flips: 1", "flips"),
+        ("output: 3", "output"),
+        ("schedule: linear", "schedule"),
+        ("lesson: [1]", "lesson"),
+        ("train: 5", "train"),
+        ("train: {coils: 4.0}", "train.coils"),
+        ("train: {anatomy: foot}", "train.anatomy"),
+        ("train: {images: folder}", "train.images"),
+        ("train: {images: [a, 3]}", "train.images[1]"),
+        ("train: {noise: 0.02}", "train.noise"),
+        ("train: {noise: [0.01]}", "train.noise"),
+        ("train: {noise: [0.01, high]}", "train.noise[1]"),
+        ("train: {noise: [0.03, 0.01]}", "train.noise"),
+        ("train: {noise: [0, 0.01]}", "train.noise"),
+        ("train: {accelerations: []}", "train.accelerations"),
+        ("steps: 0", "steps"),
+        ("save_every: 0", "save_every"),
+        ("rate: 0", "rate"),
+        ("rate: .nan", "rate"),
+        ("ema: 1", "ema"),
+        ("name: checkpoint", "name"),
+        ("name: a/b", "name"),
+        ("name: ''", "name"),
+    ],
+)
+def test_what_does_not_fit_is_named(write, change, key):
+    rest = {"output": "run", "train": {}}
+    changed = yaml.safe_load(change)
+    lines = [change, *(yaml.safe_dump({k: v}) for k, v in rest.items() if k not in changed)]
+    for source in (write("\n".join(lines)), rest | changed):
+        with pytest.raises(InputError) as caught:
+            read_config(source)
+        assert str(caught.value).startswith(f"{key}: ")
+
+
+@pytest.mark.parametrize(("text", "key"), [("train: {}", "output"), ("output: run", "train")])
+def test_what_is_missing_is_named(write, text, key):
+    with pytest.raises(InputError, match=f"^{key}: missing"):
+        read_config(write(text))
+
+
+@pytest.mark.parametrize(
+    ("lesson", "key"),
+    [
+        ({"sice": "tiny"}, "lesson.sice"),
+        ({"size": "huge"}, "lesson.size"),
+        ({"blocks": 0}, "lesson.blocks"),
+        ({"split": {"judgd": [0, 1]}}, "lesson.split.judgd"),
+        ({"split": {"judged": [0, "all"]}}, "lesson.split.judged[1]"),
+        ({"time": {"scale": "wide"}}, "lesson.time.scale"),
+    ],
+)
+def test_lessons_are_checked_alike(lesson, key):
+    with pytest.raises(InputError) as caught:
+        build(UpmriLesson, lesson, "lesson")
+    assert str(caught.value).startswith(f"{key}: ")
+
+
+def test_changes_are_made(write):
+    changes = (
+        "train.noise=[0.02,0.04]",
+        "steps = 7",
+        "rate=1e-3",
+        "validation.limit=3",
+        "lesson.split.told=[0, 0.1]",
+        "about=a b=c",
+        "schedule=cosine",
+    )
+    config = read_config(write(FULL), changes)
+    assert config.train.noise == (0.02, 0.04)
+    assert config.train.images == ("a", "b")
+    assert (config.steps, config.rate, config.schedule) == (7, 1e-3, "cosine")
+    assert config.validation == DataConfig(scans=("c.h5",), limit=3)
+    assert config.lesson == {"size": "tiny", "blocks": 2, "split": {"judged": [0.1, 0.5], "told": [0, 0.1]}}
+    assert config.about == "a b=c"
+    assert read_config(read_config(write(FULL)), changes) == config
+
+
+def test_changes_may_begin_a_part_and_leave_the_source_alone():
+    source = {"output": "run", "train": {"coils": 4}}
+    config = read_config(source, ("validation.coils=8", "train.coils=2"))
+    assert (config.validation.coils, config.train.coils) == (8, 2)
+    assert source == {"output": "run", "train": {"coils": 4}}
+
+
+@pytest.mark.parametrize(
+    "change",
+    ["steps", "steps=many", "steps.more=3", "stepz=3", "train.noize=3", "steps=[", "steps=2024-13-45", "=", "rate={a"],
+)
+def test_changes_that_make_no_sense(write, change):
+    with pytest.raises(InputError):
+        read_config(write(FULL), (change,))
+
+
+@pytest.mark.parametrize("text", ["", "- a\n- b", "just text", "a: [", "a: 2024-13-45", "a: \x01", "[" * 2000])
+def test_what_is_not_a_configuration(write, text):
+    path = write(text)
+    with pytest.raises(InputError, match=str(path)):
+        read_config(path)
+
+
+def test_files_that_cannot_be_read(tmp_path):
+    for path in (tmp_path, tmp_path / "missing.yaml"):
+        with pytest.raises(InputError, match="cannot be read"):
+            read_config(path)
+    (tmp_path / "latin.yaml").write_bytes("output: \u00fc".encode("latin-1"))
+    with pytest.raises(InputError, match="not YAML"):
+        read_config(tmp_path / "latin.yaml")
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "!!python/object/apply:pathlib.Path.touch [{}]",
+        "!!python/object/apply:os.system ['touch {}']",
+        "!!python/object/new:os.system ['touch {}']",
+        "!!python/name:os.system",
+        "!!python/module:os",
+    ],
+)
+def test_no_file_and_no_change_runs_code(write, tmp_path, value):
+    value = value.format(tmp_path / "ran")
+    for source, changes in ((f"output: {value}\ntrain: {{}}", ()), (FULL, (f"output={value}",))):
+        with pytest.raises(InputError, match="not YAML.*python"):
+            read_config(write(source), changes)
+    assert not (tmp_path / "ran").exists()
+
+
+def test_what_python_hands_in_is_checked_too():
+    with pytest.raises(InputError, match="^output: expected str"):
+        read_config({"output": Path("run"), "train": {}})
+    assert read_config({"output": "run", "train": DataConfig(coils=3)}).train.coils == 3

@@ -1,0 +1,327 @@
+"""Weights go out and come back; files that are not weights, or lie, are told apart quickly and in little memory."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import resource
+import struct
+import time
+from dataclasses import asdict
+
+import pytest
+import torch
+from safetensors.torch import save
+
+import upmri
+from upmri import InputError, weights
+from upmri.flow.conditional import read_out
+from upmri.methods.upmri import UpmriLesson
+from upmri.methods.upmri_paper import PaperLesson
+from upmri.physics.sense import SenseOperator
+
+LESSON = UpmriLesson(size="tiny", blocks=1)
+
+
+def tensors(lesson, seed=0):
+    """Weights of a network that does something: half of its layers would start at zero."""
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        return {name: value + 0.05 * torch.randn(value.shape) for name, value in lesson.network().state_dict().items()}
+
+
+def header(**changes):
+    return {"format": weights.FORMAT, "method": "upmri", "lesson": asdict(LESSON), "name": "x", **changes}
+
+
+def raw(outer, body=b"", length=None):
+    """The bytes of a safetensors file with this header, true or not."""
+    text = outer if isinstance(outer, bytes) else json.dumps(outer).encode()
+    return struct.pack("<Q", len(text) if length is None else length) + text + body
+
+
+def told(text):
+    """A header of safetensors whose only entry is this text in the place of the card."""
+    return {"__metadata__": {"upmri": text}}
+
+
+@pytest.fixture(scope="module")
+def good(tmp_path_factory):
+    path = tmp_path_factory.mktemp("weights") / "good.safetensors"
+    card = {"name": "good", "about": "ten apples", "training": {"seconds": 3}}
+    return weights.save(path, tensors(LESSON), "upmri", LESSON, card)
+
+
+@pytest.fixture
+def shipped(tmp_path, monkeypatch, good):
+    """A package that comes with weights of two methods."""
+    folder = tmp_path / "shipped"
+    folder.mkdir()
+    (folder / "apples.safetensors").write_bytes(good.read_bytes())
+    paper = PaperLesson(size="tiny")
+    weights.save(folder / "pears.safetensors", tensors(paper), "upmri-paper", paper, {"name": "pears"})
+    (folder / "notes.txt").write_text("not weights")
+    monkeypatch.setattr(weights, "_FOLDER", folder)
+    return folder
+
+
+def test_round_trip_in_half_precision(good):
+    model = weights.load(good)
+    assert (model.method, model.lesson, model.card["about"]) == ("upmri", LESSON, "ten apples")
+    assert len(model.digest) == 64
+    assert not model.network.training
+    written, read = tensors(LESSON), model.network.state_dict()
+    assert written.keys() == read.keys()
+    for name, value in written.items():
+        assert read[name].dtype == torch.float32
+        assert read[name].equal(value.half().float())
+    assert not any(parameter.requires_grad for parameter in model.network.parameters())
+    assert good.stat().st_mode & 0o044 == 0o044  # others may use them
+    assert good.stat().st_size < 2 * sum(value.numel() for value in written.values()) + 2**16
+
+
+def test_what_comes_back_reconstructs(good, rng):
+    maps, mask = rng(1, 2, 16, 12, dtype=torch.complex64), torch.ones(1, 1, 12, dtype=torch.bool)
+    operator = SenseOperator(maps / maps.abs().square().sum(1, keepdim=True).sqrt(), mask)
+    adjoint = rng(1, 16, 12, dtype=torch.complex64)
+    with torch.no_grad():
+        image = read_out(weights.load(good).network, operator, adjoint)
+    assert image.shape == adjoint.shape
+    assert torch.view_as_real(image).isfinite().all()
+
+
+def test_a_lesson_with_everything_changed_comes_back(tmp_path):
+    from upmri.flow.path import TimeLaw
+    from upmri.flow.split import SplitLaw
+
+    lesson = UpmriLesson("tiny", 2, 0.5, SplitLaw((0.1, 0.2), (0.3, 0.4), 0.5), TimeLaw(1.0, 2.0, 0.1), 7, True)
+    path = weights.save(tmp_path / "x.safetensors", tensors(lesson), "upmri", lesson, {})
+    assert weights.load(path).lesson == lesson
+
+
+def test_the_same_file_is_read_once_and_a_new_one_again(tmp_path):
+    path = tmp_path / "x.safetensors"
+    weights.save(path, tensors(LESSON), "upmri", LESSON, {})
+    first = weights.load(path)
+    assert weights.load(str(path)) is first
+    weights.save(path, tensors(LESSON, seed=1), "upmri", LESSON, {"name": "newer"})
+    assert weights.load(path).digest != first.digest
+
+
+def test_shipped_ones_by_name(shipped):
+    assert weights.names() == ("apples", "pears")
+    assert weights.find("apples") == shipped / "apples.safetensors"
+    assert weights.card("pears")["method"] == "upmri-paper"
+    assert weights.load("apples").card["about"] == "ten apples"
+    assert upmri.methods.shipped("upmri") == ("apples",)
+    assert upmri.methods.ready("sense")
+    with pytest.raises(InputError, match="grapes is neither a file nor one of apples, pears"):
+        weights.find("grapes")
+
+
+@pytest.mark.parametrize("name", ["../good", "", ".", "\0", "a/b", "x" * 5000, "notes.txt"])
+def test_names_that_lead_nowhere(shipped, name):
+    with pytest.raises(InputError, match="model:"):
+        weights.find(name)
+
+
+def test_without_shipped_ones_it_says_so(tmp_path, monkeypatch):
+    monkeypatch.setattr(weights, "_FOLDER", tmp_path)
+    assert weights.names() == ()
+    assert upmri.methods.shipped("upmri") == ()
+    assert not upmri.methods.ready("upmri")
+    for method in ("upmri", "upmri-paper"):
+        with pytest.raises(InputError, match="model: no weights .*`upmri train` makes one"):
+            upmri.methods.build(method)
+
+
+def test_what_really_ships_can_be_read():
+    for name in weights.names():
+        model = weights.load(name)
+        assert model.method in upmri.methods()
+        assert model.card["name"] == name
+        assert model.card["about"]
+        assert model.card["licence"]
+
+
+# --- Files that lie ---------------------------------------------------------------------------------------------------
+
+
+class _Pickled:
+    def __reduce__(self):
+        return pytest.fail, ("a pickle was loaded",)
+
+
+def with_lesson(**changes):
+    return raw(told(json.dumps(header(lesson={**asdict(LESSON), **changes}))))
+
+
+def with_tensors(state, **changes):
+    return save(state, metadata={"upmri": json.dumps(header(**changes))})
+
+
+def changed(**more):
+    state = {name: value.half() for name, value in tensors(LESSON).items()}
+    return {**state, **more}
+
+
+STEM = "network.stem.weight"
+DEEP = "[" * 100_000 + "]" * 100_000
+
+HOSTILE = {
+    "empty": lambda: b"",
+    "three bytes": lambda: b"\x01\x02\x03",
+    "zeros": lambda: bytes(10_000),
+    "no header": lambda: raw(b"", length=0),
+    "header longer than the file": lambda: raw(told(json.dumps(header())), length=10**5),
+    "header of exabytes": lambda: raw(told(json.dumps(header())), length=2**63),
+    "header shorter than it is": lambda: raw(told(json.dumps(header())), length=20),
+    "header that is long": lambda: raw(b" " * (1 << 23)),
+    "header of commas": lambda: raw(b"[" + b"," * (1 << 20) + b"]"),
+    "header nested without end": lambda: raw(DEEP.encode()),
+    "card nested without end": lambda: raw(told(DEEP)),
+    "card nested deeply": lambda: raw(told(json.dumps(header(about=json.loads("[" * 200 + "]" * 200))))),
+    "lesson nested deeply": lambda: raw(told(json.dumps(header(lesson=json.loads("[" * 200 + "]" * 200))))),
+    "number without end": lambda: raw(told('{"format": ' + "9" * 100_000 + "}")),
+    "not text": lambda: raw(b"\xff\xfe\xfd" * 10),
+    "list for a header": lambda: raw([1, 2]),
+    "number for a header": lambda: raw(7),
+    "no card": lambda: raw({}),
+    "number for a card": lambda: raw(told(7)),
+    "list for a card": lambda: raw(told("[1]")),
+    "card that is no JSON": lambda: raw(told("{")),
+    "card of another format": lambda: raw(told(json.dumps(header(format="upmri-weights-9")))),
+    "no method": lambda: raw(told(json.dumps({"format": weights.FORMAT}))),
+    "unknown method": lambda: raw(told(json.dumps(header(method="os.system")))),
+    "method that is a list": lambda: raw(told(json.dumps(header(method=["upmri"])))),
+    "method that learns nothing": lambda: raw(told(json.dumps(header(method="sense")))),
+    "no lesson": lambda: raw(told(json.dumps(header(lesson=None)))),
+    "lesson with a strange key": lambda: with_lesson(code="print()"),
+    "lesson of unknown size": lambda: with_lesson(size="planet"),
+    "lesson with a list for a size": lambda: with_lesson(size=["tiny"]),
+    "lesson of no blocks": lambda: with_lesson(blocks=0),
+    "lesson of many blocks": lambda: with_tensors(changed(), lesson={**asdict(LESSON), "blocks": 10**9}),
+    "lesson of text blocks": lambda: with_lesson(blocks="3"),
+    "lesson of half a block": lambda: with_lesson(blocks=1.5),
+    "lesson with a split of text": lambda: with_lesson(split={"judged": ["a", "b"]}),
+    "lesson with a split of three": lambda: with_lesson(split={"judged": [0.1, 0.2, 0.3]}),
+    "lesson with a split that is a number": lambda: with_lesson(split=3),
+    "lesson with a huge integer for a share": lambda: with_lesson(split={"calibration": 10**400}),
+    "lesson with a long text for a number": lambda: with_lesson(damping="x" * 10**6),
+    "no tensors": lambda: raw(told(json.dumps(header()))),
+    "a tensor too few": lambda: with_tensors({k: v for k, v in changed().items() if k != STEM}),
+    "a tensor too many": lambda: with_tensors(changed(more=torch.zeros(1))),
+    "a tensor of another shape": lambda: with_tensors(changed(**{STEM: torch.zeros(3, 3)})),
+    "tensors of another network": lambda: with_tensors(tensors(PaperLesson(size="tiny"))),
+    "tensors of a larger network": lambda: with_tensors(changed(), lesson={**asdict(LESSON), "size": "base"}),
+    "NaN": lambda: with_tensors(changed(log_damping=torch.tensor(torch.nan))),
+    "infinity": lambda: with_tensors(changed(log_damping=torch.tensor(torch.inf))),
+    "infinite once it is single": lambda: with_tensors(changed(log_damping=torch.tensor(1e300, dtype=torch.float64))),
+    "integers": lambda: with_tensors(changed(log_damping=torch.tensor(1))),
+    "complex numbers": lambda: with_tensors(changed(log_damping=torch.tensor(1j))),
+    "numbers of eight bits": lambda: with_tensors(changed(log_damping=torch.tensor(1.0).to(torch.float8_e4m3fn))),
+    "shape of exabytes": lambda: raw(
+        {**told(json.dumps(header())), STEM: {"dtype": "F16", "shape": [2**40, 2**20], "data_offsets": [0, 2**61]}}
+    ),
+    "offsets that overlap": lambda: raw(
+        {
+            **told(json.dumps(header())),
+            "a": {"dtype": "F16", "shape": [4], "data_offsets": [0, 8]},
+            "b": {"dtype": "F16", "shape": [4], "data_offsets": [0, 8]},
+        },
+        bytes(8),
+    ),
+    "spread that is text": lambda: with_tensors(changed(), spread="wide"),
+    "spread below zero": lambda: with_tensors(changed(), spread=-1.0),
+    "a pickle": lambda: pickle.dumps(_Pickled()),
+}
+
+
+@pytest.mark.parametrize("content", HOSTILE.values(), ids=HOSTILE.keys())
+def test_a_hostile_file_is_told_in_a_line(tmp_path, content):
+    path = tmp_path / "hostile.safetensors"
+    path.write_bytes(content())
+    before, start = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.perf_counter()
+    with pytest.raises(InputError, match="hostile.safetensors: ") as caught:
+        weights.load(path)
+    assert time.perf_counter() - start < 3
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200 * 2**10  # kilobytes
+    assert len(str(caught.value)) < 1000
+
+
+def test_every_truncation_is_told(tmp_path, good):
+    data = good.read_bytes()
+    for keep in [*range(16), 100, 1000, len(data) // 2, len(data) - 1]:
+        path = tmp_path / "short.safetensors"
+        path.write_bytes(data[:keep])
+        with pytest.raises(InputError, match="short.safetensors"):
+            weights.load(path)
+
+
+def test_more_than_the_network_needs_is_not_read(tmp_path, good):
+    """A sparse file of nearly a GiB behind a good header."""
+    path = tmp_path / "long.safetensors"
+    path.write_bytes(good.read_bytes())
+    with path.open("r+b") as file:
+        file.truncate(weights.MAX_BYTES - 1)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(InputError, match="long.safetensors"):
+        weights.load(path)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100 * 2**10
+
+
+def test_a_file_of_torch_save_is_not_loaded(tmp_path):
+    torch.save({"weights": torch.zeros(3)}, tmp_path / "x.safetensors")
+    with pytest.raises(InputError, match="not weights of UPMRI"):
+        weights.load(tmp_path / "x.safetensors")
+
+
+def test_a_folder_is_not_weights(tmp_path):
+    with pytest.raises(InputError, match="neither a file"):
+        weights.load(tmp_path)
+
+
+def test_a_file_that_may_not_be_read(tmp_path, good, monkeypatch):
+    def refuse(*_, **__):
+        raise PermissionError(13, "Permission denied")
+
+    path = tmp_path / "secret.safetensors"
+    path.write_bytes(good.read_bytes())
+    monkeypatch.setattr(type(path), "open", refuse)  # root may read everything
+    with pytest.raises(InputError, match="secret.safetensors: cannot be read: Permission denied"):
+        weights.load(path)
+
+
+def test_weights_of_another_method_are_refused_before_the_work(shipped):
+    with pytest.raises(InputError, match="pears holds weights of upmri-paper, expected some of upmri"):
+        upmri.methods.build("upmri", model="pears")
+    with pytest.raises(InputError, match="apples holds weights of upmri, expected some of upmri-paper"):
+        upmri.methods.build("upmri-paper", model="apples")
+
+
+def test_reconstruct_takes_a_path_and_says_which_weights(good):
+    scan = upmri.simulate(upmri.demo.brain()[:1, :48, :48], coils=4, acceleration=2, acs=12)
+    rec = upmri.reconstruct(scan, model=good, samples=3, steps=2, device="cpu")
+    assert rec.method == "upmri"
+    assert rec.settings["model"] == str(good)
+    assert rec.settings["sha256"] == weights.load(good).digest
+    assert rec.samples.shape == (3, *rec.image.shape)
+    assert rec.std.shape == rec.image.shape
+    assert rec.std.dtype == torch.float32
+    again = upmri.reconstruct(scan, model=good, samples=3, steps=2, device="cpu")
+    assert again.samples.equal(rec.samples)
+
+
+def test_samples_are_in_the_units_of_the_scan_slice_by_slice(good):
+    from dataclasses import replace
+
+    scan = upmri.simulate(upmri.demo.brain()[:2, :48, :48], coils=4, acceleration=2, acs=12)
+    loud = replace(scan, kspace=1000 * scan.kspace, noise=1000 * scan.noise, reference=1000 * scan.reference)
+    soft, loud = (upmri.reconstruct(s, model=good, samples=2, steps=2, device="cpu") for s in (scan, loud))
+    alone = upmri.reconstruct(scan[1], model=good, samples=2, steps=2, device="cpu")
+    for name in ("image", "samples", "std"):
+        value = getattr(soft, name)
+        assert torch.allclose(getattr(loud, name), 1000 * value, rtol=1e-3, atol=1e-3 * 1000 * value.abs().max())
+    assert torch.allclose(soft.samples[:, 1:], alone.samples, atol=1e-5)
+    assert torch.allclose(soft.std[1:], alone.std, atol=1e-5)
+    assert torch.allclose(soft.std, soft.samples.abs().std(0), atol=1e-5)
