@@ -231,15 +231,16 @@ def test_looking_on_changes_nothing(config, monkeypatch):
 # Going on
 
 
+def stop(value, network):
+    raise KeyboardInterrupt
+
+
 def test_going_on_equals_not_having_stopped(config, monkeypatch):
     """Stopped in every step once; with dropout, validation and flips."""
     monkeypatch.setitem(SIZES, "tiny", replace(SIZES["tiny"], dropout=0.3))
     shared = {"steps": 7, "save_every": 2, "validate_every": 3, "validation": {**config()["train"], "limit": 2}}
     unbroken = config(**shared, output=config()["output"] + "unbroken")
     train(unbroken)
-
-    def stop(value, network):
-        raise KeyboardInterrupt
 
     broken = config(**shared)
     for step in range(7):
@@ -328,17 +329,19 @@ def test_another_configuration_cannot_go_on(config, change):
     assert all(torch.equal(tensor, before[key]) for key, tensor in state(settings).items())
 
 
-def test_what_leaves_the_end_alone_may_change(config, cache, tmp_path):
-    """How often it logs, where slices are kept, where the folder lies."""
-    unbroken = config(steps=4, output=config()["output"] + "unbroken")
+def test_what_leaves_the_end_alone_may_change(config):
+    """How often it logs and saves, where slices are kept, where the folder lies."""
+    unbroken = config(output=config()["output"] + "unbroken")
     train(unbroken)
-    settings = config(steps=4)
-    Path(settings["output"]).mkdir()
-    half = state(unbroken)
-    moved = {"resident": True, "log_every": 3, "save_every": 1, "workers": 2}
-    train(settings | moved, resume=True)  # nothing to go on from: it begins
-    assert train(settings | {"save_every": 7}, resume=True)
-    assert all(torch.equal(half[key], tensor) for key, tensor in state(settings).items())
+    begun = config(output=config()["output"] + "begun")
+    with spoilt(stop, 3), pytest.raises(KeyboardInterrupt):
+        train(begun)
+    moved_ = config(resident=True, log_every=3, save_every=1, validate_every=9, workers=2)
+    Path(begun["output"]).rename(moved_["output"])
+    assert step_of(moved_) == 2
+    train(moved_, resume=True)
+    expected = state(unbroken)
+    assert all(torch.equal(tensor, expected[key]) for key, tensor in state(moved_).items())
 
 
 # Divergence

@@ -36,6 +36,9 @@ class DataConfig:
         Take of an image folder only the files that ``splits.json`` beside it lists under this part.
     coils, accelerations, noise, anatomy
         Of simulated scans; every image gets one of the accelerations, and a σ₀ between two bounds.
+    varied
+        Share of the images that are given another contrast and shading before they are scanned, so that the prior
+        serves more than the contrasts at hand.
     limit
         Slices at the most, evenly spread over all.
     """
@@ -47,6 +50,7 @@ class DataConfig:
     accelerations: tuple[float, ...] = (4.0, 6.0, 8.0)
     noise: tuple[float, float] = (0.01, 0.01)
     anatomy: Anatomy = "head"
+    varied: float = 0.0
     limit: int | None = None
 
     def __post_init__(self) -> None:

@@ -19,12 +19,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from upmri.errors import InputError
 from upmri.flow.path import TimeLaw, noise
 from upmri.methods.base import Problem
+from upmri.physics.contrast import vary
 from upmri.physics.espirit import estimate_maps
 from upmri.physics.masks import seed_for
 from upmri.physics.simulate import simulate
@@ -322,8 +324,10 @@ def _scan(job: _Job) -> Scan:
     config = job.config
     image = load_images(job.path)[job.index]
     seed = seed_for(job.name, job.index, job.acceleration)
-    low, high = config.noise
-    sigma = low * (high / low) ** random.Random(seed).random() if high > low else low  # noqa: S311
+    dice, (low, high) = random.Random(seed), config.noise  # noqa: S311
+    sigma = low * (high / low) ** dice.random() if high > low else low
+    if dice.random() < config.varied:
+        image = vary(np.abs(image), torch.Generator().manual_seed(seed))
     return simulate(image, config.coils, job.acceleration, noise=sigma, seed=seed % 2**31, anatomy=config.anatomy)
 
 
