@@ -8,7 +8,7 @@ import pytest
 
 from upmri.physics.phantom import Ellipse, image
 from upmri.training.config import DataConfig
-from upmri.training.data import prepare
+from upmri.training.prepare import prepare
 
 SHAPE = (40, 32)
 RATES = (2.0, 2.5)  # with 32 lines, more would leave ESPIRiT too few at the centre

@@ -19,7 +19,8 @@ from upmri.physics.fourier import fft2c
 from upmri.physics.masks import poisson_disc, random_lines
 from upmri.physics.sense import SenseOperator
 from upmri.training.config import DataConfig
-from upmri.training.data import Slices, prepare
+from upmri.training.data import Slices
+from upmri.training.prepare import prepare
 
 CPU = torch.device("cpu")
 SHAPE = (40, 32)
@@ -244,7 +245,7 @@ def test_nothing_is_made_twice(simulated, cache, monkeypatch):
     def refuse(_):
         raise AssertionError("made again")
 
-    monkeypatch.setattr("upmri.training.data._prepare", refuse)
+    monkeypatch.setattr("upmri.training.prepare._prepare", refuse)
     assert {file: file.stat().st_mtime_ns for file in prepare(simulated, cache)} == before
 
 

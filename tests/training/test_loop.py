@@ -24,8 +24,9 @@ from upmri.methods.upmri import UpmriLesson
 from upmri.networks.adm import SIZES
 from upmri.training import checkpoint, train
 from upmri.training.config import TrainConfig, build, read_config
-from upmri.training.data import Slices, prepare
+from upmri.training.data import Slices
 from upmri.training.loop import DivergedError, _schedule
+from upmri.training.prepare import prepare
 
 # What a process of its own does: train by each file in turn. `before` is run first.
 SCRIPT = """
@@ -324,7 +325,7 @@ def test_another_configuration_cannot_go_on(config, change):
     settings = config(steps=2)
     train(settings)
     before = state(settings)
-    with pytest.raises(InputError, match="configuration has changed|another network"):
+    with pytest.raises(InputError, match="configuration or the data changed|another network"):
         train(settings | change, resume=True)
     assert all(torch.equal(tensor, before[key]) for key, tensor in state(settings).items())
 

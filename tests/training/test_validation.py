@@ -12,7 +12,8 @@ from upmri.methods.upmri import UpmriLesson
 from upmri.methods.upmri_paper import PaperLesson
 from upmri.physics.fourier import fft2c
 from upmri.training.config import DataConfig
-from upmri.training.data import Slices, prepare
+from upmri.training.data import Slices
+from upmri.training.prepare import prepare
 from upmri.training.validation import validate
 
 CPU = torch.device("cpu")

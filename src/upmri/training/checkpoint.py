@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -19,7 +20,7 @@ def save(
     network: nn.Module,
     average: dict[str, Tensor],
     optimiser: torch.optim.AdamW,
-    facts: dict[str, object],
+    facts: dict[str, Any],
 ) -> None:
     """Write weights, their average, the optimiser's moments, and facts such as the step."""
     from safetensors.torch import save_file
@@ -36,7 +37,7 @@ def save(
     stage.replace(path)
 
 
-def load(path: Path, network: nn.Module, average: dict[str, Tensor], optimiser: torch.optim.AdamW) -> dict[str, object]:
+def load(path: Path, network: nn.Module, average: dict[str, Tensor], optimiser: torch.optim.AdamW) -> dict[str, Any]:
     """Read the state back into place; return the facts."""
     from safetensors import SafetensorError, safe_open
 
@@ -50,13 +51,13 @@ def load(path: Path, network: nn.Module, average: dict[str, Tensor], optimiser: 
         found = {name: file.get_slice(name).get_shape() for name in file.keys()}  # noqa: SIM118
         if wanted != found or "facts" not in (file.metadata() or {}):
             raise InputError(f"{path}: belongs to another network; remove it or choose another output folder")
-        facts: dict[str, object] = json.loads(file.metadata()["facts"])
+        facts: dict[str, Any] = json.loads(file.metadata()["facts"])
         with torch.no_grad():
             for name, parameter in network.named_parameters():
                 parameter.copy_(file.get_tensor(f"network.{name}"))
                 average[name].copy_(file.get_tensor(f"average.{name}"))
                 optimiser.state[parameter] = {
-                    "step": torch.tensor(float(str(facts["step"]))),
+                    "step": torch.tensor(float(facts["step"])),
                     **{m: torch.empty_like(parameter).copy_(file.get_tensor(f"{m}.{name}")) for m in _MOMENTS},
                 }
     return facts

@@ -71,6 +71,8 @@ class TrainConfig:
         Folder for the weights, the checkpoint, the logs and, unless ``cache`` names another, the prepared slices.
     method, lesson
         What is trained, and the settings of its lesson.
+    begin
+        Weights to begin with, by name or file, instead of random ones: to go on learning from scans of one's own.
     train, validation
         The slices it learns from, and those that only judge.
     steps, batch, rate, schedule, warmup, weight_decay, clip, ema
@@ -99,6 +101,7 @@ class TrainConfig:
     validation: DataConfig | None = None
     method: str = "upmri"
     lesson: dict[str, Any] = field(default_factory=dict)
+    begin: str | None = None
     steps: int = 10_000
     batch: int = 16
     rate: float = 5e-4

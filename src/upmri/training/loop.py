@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import copy
+import hashlib
 import json
 import math
-import os
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from datetime import timedelta
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 
 from upmri import methods, weights
@@ -23,82 +20,18 @@ from upmri.methods.base import Lesson
 from upmri.progress import bar
 from upmri.training import checkpoint
 from upmri.training.config import TrainConfig, build, read_config
-from upmri.training.data import Slices, prepare
+from upmri.training.data import Slices
 from upmri.training.log import Log
+from upmri.training.place import Place, Worker
+from upmri.training.prepare import prepare
 from upmri.training.validation import validate
 
-# How long the others wait for what one process does alone, such as preparing the slices.
-_PATIENCE = timedelta(days=7)
+# What may differ between the parts of a run.
+_FREE = {"output", "cache", "workers", "resident", "device", "tensorboard", "log_every", "validate_every", "save_every"}
 
 
 class DivergedError(RuntimeError):
     """Training went to NaN or infinity; the last good checkpoint was kept."""
-
-
-@dataclass(frozen=True)
-class Place:
-    """One process among those that train together, as ``torchrun`` tells it."""
-
-    rank: int
-    world: int
-    device: torch.device
-    group: dist.ProcessGroup | None = None  # to wait in: any device, and longer than for a gradient
-
-    @classmethod
-    def find(cls, device: str) -> Self:
-        """Join the others, where there are any."""
-        world = int(os.environ.get("WORLD_SIZE", "1"))
-        local = int(os.environ.get("LOCAL_RANK", "0"))
-        where = methods.pick_device(device)
-        if where.type == "cuda":
-            where = torch.device("cuda", (where.index or 0) if world == 1 else local)
-            torch.cuda.set_device(where)
-        if world > 1 and not dist.is_initialized():
-            dist.init_process_group("nccl" if where.type == "cuda" else "gloo")
-        group = dist.new_group(backend="gloo", timeout=_PATIENCE) if world > 1 else None
-        return cls(int(os.environ.get("RANK", "0")), world, where, group)
-
-    @property
-    def leads(self) -> bool:
-        """Whether this process writes."""
-        return self.rank == 0
-
-    def wait(self) -> None:
-        """Until all have come so far."""
-        if self.world > 1:
-            dist.barrier(self.group)
-
-
-class Worker:
-    """The network that does the passes: the one whose weights are kept, or its copy with the U-Net in bfloat16."""
-
-    def __init__(self, network: nn.Module, place: Place, *, half: bool) -> None:
-        self._kept: list[Tensor] = list(network.parameters())
-        working = network
-        if half:
-            working = copy.deepcopy(network)
-            for name, child in working.named_children():
-                setattr(working, name, child.to(torch.bfloat16))
-        self._working: list[Tensor] = list(working.parameters())
-        self.module: nn.Module = working
-        if place.world > 1:
-            self.module = nn.parallel.DistributedDataParallel(working)
-        self._copied = half
-
-    @torch.no_grad()
-    def refresh(self) -> None:
-        """Take over the weights that are kept."""
-        if self._copied:
-            torch._foreach_copy_(self._working, self._kept)
-
-    @torch.no_grad()
-    def hand_over(self) -> None:
-        """Give the gradients to the weights that are kept."""
-        if self._copied:
-            for kept, working in zip(self._kept, self._working, strict=True):
-                assert working.grad is not None  # noqa: S101
-                kept.grad = torch.empty_like(kept).copy_(working.grad)
-                working.grad = None
 
 
 def train(
@@ -117,92 +50,155 @@ def train(
         Show a bar with the time left.
     """
     config = read_config(config)
-    kind = methods.find(config.method).lesson
-    if kind is None:
-        raise InputError(f"method: {config.method!r} has nothing to train")
-    lesson: Lesson = build(kind, config.lesson, "lesson")
+    lesson = _lesson(config)
     place = Place.find(config.device)
     if config.batch % place.world:
         raise InputError(f"batch: {config.batch} slices cannot be shared by {place.world} processes")
     folder = Path(config.output)
     folder.mkdir(parents=True, exist_ok=True)
-    kept = folder / "checkpoint.safetensors"
-    if kept.exists() and not resume:
-        raise InputError(f"{kept}: a run is there already; go on with --resume or choose another output folder")
+    if (folder / "checkpoint.safetensors").exists() and not resume:
+        raise InputError(f"{folder}: a run is there already; go on with --resume or choose another output folder")
+    run = _Run(config, lesson, place, *_data(config, place, progress))
+    with bar("training", config.steps - run.step, shown=progress and place.leads) as advance:
+        while run.step < config.steps:
+            run.advance()
+            advance()
+    return run.finish()
 
-    slices, held_out = _data(config, place, progress)
+
+class _Run:
+    """A network on its way, with everything that a checkpoint must hold."""
+
+    def __init__(
+        self, config: TrainConfig, lesson: Lesson, place: Place, slices: Slices, held_out: Slices | None
+    ) -> None:
+        self.config, self.lesson, self.place, self.slices, self.held_out = config, lesson, place, slices, held_out
+        self.folder = Path(config.output)
+        self.kept = self.folder / "checkpoint.safetensors"
+        self.network = _network(config, lesson, place)
+        self.average = {name: p.detach().clone() for name, p in self.network.named_parameters()}
+        self.optimiser = torch.optim.AdamW(self.network.parameters(), lr=config.rate, weight_decay=config.weight_decay)
+        self.fingerprint = _fingerprint(config, slices)
+        self.step, seconds = 0, 0.0
+        if self.kept.exists():
+            facts = checkpoint.load(self.kept, self.network, self.average, self.optimiser)
+            if facts["config"] != self.fingerprint:
+                raise InputError(
+                    f"{self.kept}: the configuration or the data changed since; expected those the run began with"
+                )
+            self.step, seconds = facts["step"], facts["seconds"]
+        self.worker = Worker(self.network, place, half=config.precision == "bf16")
+        self.start = time.perf_counter() - seconds
+        self.log = Log(self.folder, self.step, config, active=place.leads)
+        self.recent: list[Tensor] = []
+
+    @property
+    def seconds(self) -> float:
+        """How long it took so far, all parts of the run together."""
+        return time.perf_counter() - self.start
+
+    def advance(self) -> None:
+        """Take one step, and whatever is due after it."""
+        config, done = self.config, self.step + 1
+        rate = config.rate * _schedule(self.step, config)
+        self.recent.append(self._learn(rate))
+        self.step = done
+        last = done == config.steps
+        saves = last or done % config.save_every == 0
+        validates = self.held_out is not None and (last or done % config.validate_every == 0)
+        if done % config.log_every == 0 or saves or validates:
+            self._report(rate)
+        if validates and self.held_out is not None and self.place.leads:
+            self.log.write(done, **validate(self.lesson, self.network, self.average, self.held_out, config.batch))
+        if saves and self.place.leads:
+            facts = {"step": done, "seconds": self.seconds, "config": self.fingerprint}
+            checkpoint.save(self.kept, self.network, self.average, self.optimiser, facts)
+        if saves or validates:
+            self.place.wait()
+
+    def _learn(self, rate: float) -> Tensor:
+        """Move the weights; return the loss and the gradient's norm, still on the device."""
+        config = self.config
+        self.optimiser.param_groups[0]["lr"] = rate
+        torch.manual_seed(config.seed + self.step)  # of dropout
+        batch = self.slices.batch(
+            self.step, config.batch, config.seed, flips=config.flips, rank=self.place.rank, world=self.place.world
+        )
+        self.worker.refresh()
+        self.worker.module.train()
+        try:
+            loss = self.lesson.loss(self.worker.module, batch).mean()
+            loss.backward()
+        except torch.linalg.LinAlgError as error:  # type: ignore[attr-defined]  # what NaN weights come to
+            raise self._diverged(str(error)) from error
+        self.worker.hand_over()
+        norm = nn.utils.clip_grad_norm_(self.network.parameters(), config.clip)
+        self.optimiser.step()
+        self.optimiser.zero_grad(set_to_none=True)
+        _follow(self.average, self.network, min(config.ema, (self.step + 1) / (self.step + 10)))
+        return torch.stack([loss.detach(), norm.detach()])
+
+    def _report(self, rate: float) -> None:
+        loss, norm = self.place.mean(torch.stack(self.recent).mean(0)).tolist()
+        self.recent = []
+        if not (math.isfinite(loss) and math.isfinite(norm)):
+            raise self._diverged(f"the loss is {loss}, its gradient {norm}")
+        self.log.write(self.step, loss=loss, gradient=norm, rate=rate, seconds=round(self.seconds, 2))
+
+    def _diverged(self, why: str) -> DivergedError:
+        state = f"the last good state is in {self.kept}" if self.kept.exists() else "there is no earlier state"
+        return DivergedError(f"step {self.step}: {why}; {state}")
+
+    def finish(self) -> Path:
+        """Write the average's weights with their card."""
+        target = self.folder / f"{self.config.name}.safetensors"
+        if self.place.leads:
+            card = self._card()
+            if self.held_out is not None:
+                self.network.load_state_dict(self.average)
+                with torch.no_grad():
+                    card |= self.lesson.calibrate(self.network.eval(), self.held_out.all(self.config.batch))
+            weights.save(target, self.average, self.config.method, self.lesson, card)
+        self.place.wait()
+        return target
+
+    def _card(self) -> dict[str, Any]:
+        settings = asdict(self.config)
+        told = ("begin", "steps", "batch", "rate", "schedule", "warmup", "weight_decay", "clip", "ema", "precision")
+        data = {key: settings["train"][key] for key in ("accelerations", "coils", "noise", "anatomy", "varied", "part")}
+        training = {key: settings[key] for key in (*told, "flips", "seed")}
+        return {
+            "name": self.config.name,
+            "about": self.config.about,
+            "licence": self.config.licence,
+            "data": data | {"slices": len(self.slices), "simulated": bool(self.config.train.images)},
+            "training": training | {"seconds": round(self.seconds), "validation": self.log.last_validation},
+        }
+
+
+def _lesson(config: TrainConfig) -> Lesson:
+    kind = methods.find(config.method).lesson
+    if kind is None:
+        raise InputError(f"method: {config.method!r} has nothing to train")
+    lesson: Lesson = build(kind, config.lesson, "lesson")
+    return lesson
+
+
+def _network(config: TrainConfig, lesson: Lesson, place: Place) -> nn.Module:
     torch.manual_seed(config.seed)
-    network = lesson.network().to(place.device)
+    network = lesson.network()
+    if config.begin is not None:
+        known = weights.load(config.begin)
+        try:
+            network.load_state_dict(known.network.state_dict())
+        except RuntimeError as error:
+            raise InputError(f"begin: {config.begin} holds another network than the lesson describes") from error
+    network = network.to(place.device)
     if place.device.type == "cuda":
         torch.backends.cudnn.benchmark = True
         if config.precision == "bf16":  # forward mode, which wants single precision, does not know this layout
             network = network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    average = {name: p.detach().clone() for name, p in network.named_parameters()}
-    optimiser = torch.optim.AdamW(network.parameters(), lr=config.rate, weight_decay=config.weight_decay)
-    fingerprint = _fingerprint(config)
-    facts: dict[str, Any] = {"step": 0, "seconds": 0.0}
-    if kept.exists():
-        facts = checkpoint.load(kept, network, average, optimiser)
-        if facts["config"] != fingerprint:
-            raise InputError(f"{kept}: the configuration has changed since; expected the one the run began with")
-    worker = Worker(network, place, half=config.precision == "bf16")
-    start, log = time.perf_counter() - facts["seconds"], Log(folder, facts["step"], config, active=place.leads)
-
-    recent: list[Tensor] = []
-    with bar("training", config.steps - facts["step"], shown=progress and place.leads) as advance:
-        for step in range(facts["step"], config.steps):
-            rate = config.rate * _schedule(step, config)
-            optimiser.param_groups[0]["lr"] = rate
-            torch.manual_seed(config.seed + step)  # of dropout
-            batch = slices.batch(
-                step, config.batch, config.seed, flips=config.flips, rank=place.rank, world=place.world
-            )
-            worker.refresh()
-            worker.module.train()
-            try:
-                loss = lesson.loss(worker.module, batch).mean()
-                loss.backward()
-            except torch.linalg.LinAlgError as error:  # type: ignore[attr-defined]  # what NaN weights come to
-                raise _diverged(step + 1, str(error), kept) from error
-            worker.hand_over()
-            norm = nn.utils.clip_grad_norm_(network.parameters(), config.clip)
-            optimiser.step()
-            optimiser.zero_grad(set_to_none=True)
-            _follow(average, network, min(config.ema, (step + 1) / (step + 10)))
-            recent.append(torch.stack([loss.detach(), norm.detach()]))
-            done = step + 1
-            advance()
-            last = done == config.steps
-            saves = last or done % config.save_every == 0
-            validates = held_out is not None and (last or done % config.validate_every == 0)
-            if done % config.log_every == 0 or saves or validates:
-                values = torch.stack(recent).mean(0)
-                recent = []
-                if place.world > 1:
-                    dist.all_reduce(values, dist.ReduceOp.AVG if place.device.type == "cuda" else dist.ReduceOp.SUM)
-                    values = values if place.device.type == "cuda" else values / place.world
-                loss_now, norm_now = values.tolist()
-                if not (math.isfinite(loss_now) and math.isfinite(norm_now)):
-                    raise _diverged(done, f"the loss is {loss_now}, its gradient {norm_now}", kept)
-                seconds = time.perf_counter() - start
-                log.write(done, loss=loss_now, gradient=norm_now, rate=rate, seconds=round(seconds, 2))
-            if validates and held_out is not None and place.leads:
-                log.write(done, **validate(lesson, network, average, held_out, config.batch))
-            if saves and place.leads:
-                facts = {"step": done, "seconds": time.perf_counter() - start, "config": fingerprint}
-                checkpoint.save(kept, network, average, optimiser, facts)
-            if saves or validates:
-                place.wait()
-    target = folder / f"{config.name}.safetensors"
-    if place.leads:
-        card = _card(config, slices, facts, log)
-        if held_out is not None:
-            network.load_state_dict(average)
-            with torch.no_grad():
-                card |= lesson.calibrate(network.eval(), held_out.all(config.batch))
-        weights.save(target, average, config.method, lesson, card)
-    place.wait()
-    return target
+    return network
 
 
 def _data(config: TrainConfig, place: Place, progress: bool) -> tuple[Slices, Slices | None]:
@@ -222,11 +218,6 @@ def _data(config: TrainConfig, place: Place, progress: bool) -> tuple[Slices, Sl
     return train_, validation
 
 
-def _diverged(step: int, why: str, kept: Path) -> DivergedError:
-    state = f"the last good state is in {kept}" if kept.exists() else "there is no earlier state"
-    return DivergedError(f"step {step}: {why}; {state}")
-
-
 def _schedule(step: int, config: TrainConfig) -> float:
     rise = min(1.0, (step + 1) / max(1, config.warmup))
     if config.schedule == "constant":
@@ -239,31 +230,7 @@ def _follow(average: dict[str, Tensor], network: nn.Module, decay: float) -> Non
     torch._foreach_lerp_(list(average.values()), list(network.parameters()), 1 - decay)
 
 
-def _fingerprint(config: TrainConfig) -> str:
+def _fingerprint(config: TrainConfig, slices: Slices) -> str:
     """What must not change between the parts of a run."""
-    free = {
-        "output",
-        "cache",
-        "workers",
-        "resident",
-        "device",
-        "tensorboard",
-        "log_every",
-        "validate_every",
-        "save_every",
-    }
-    return json.dumps({key: value for key, value in asdict(config).items() if key not in free}, sort_keys=True)
-
-
-def _card(config: TrainConfig, slices: Slices, facts: dict[str, Any], log: Log) -> dict[str, Any]:
-    settings = asdict(config)
-    told = ("steps", "batch", "rate", "schedule", "warmup", "weight_decay", "clip", "ema", "precision", "flips", "seed")
-    data = {key: settings["train"][key] for key in ("accelerations", "coils", "noise", "anatomy", "part")}
-    return {
-        "name": config.name,
-        "about": config.about,
-        "licence": config.licence,
-        "data": data | {"slices": len(slices), "simulated": bool(config.train.images)},
-        "training": {key: settings[key] for key in told}
-        | {"seconds": round(facts["seconds"]), "validation": log.last_validation},
-    }
+    facts = {key: value for key, value in asdict(config).items() if key not in _FREE}
+    return json.dumps(facts | {"slices": hashlib.sha256(slices.names.encode()).hexdigest()}, sort_keys=True)

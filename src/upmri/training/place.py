@@ -1,0 +1,90 @@
+"""Where a run happens: one process among several, and the copy of the network that does the passes there."""
+
+from __future__ import annotations
+
+import copy
+import os
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Self
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from upmri.methods import pick_device
+
+# How long the others wait for what one process does alone, such as preparing the slices.
+_PATIENCE = timedelta(days=7)
+
+
+@dataclass(frozen=True)
+class Place:
+    """One process among those that train together, as ``torchrun`` tells it."""
+
+    rank: int
+    world: int
+    device: torch.device
+    group: dist.ProcessGroup | None = None  # to wait in: any device, and longer than for a gradient
+
+    @classmethod
+    def find(cls, device: str) -> Self:
+        """Join the others, where there are any."""
+        world = int(os.environ.get("WORLD_SIZE", "1"))
+        local = int(os.environ.get("LOCAL_RANK", "0"))
+        where = pick_device(device)
+        if where.type == "cuda":
+            where = torch.device("cuda", (where.index or 0) if world == 1 else local)
+            torch.cuda.set_device(where)
+        if world > 1 and not dist.is_initialized():
+            dist.init_process_group("nccl" if where.type == "cuda" else "gloo")
+        group = dist.new_group(backend="gloo", timeout=_PATIENCE) if world > 1 else None
+        return cls(int(os.environ.get("RANK", "0")), world, where, group)
+
+    @property
+    def leads(self) -> bool:
+        """Whether this process writes."""
+        return self.rank == 0
+
+    def wait(self) -> None:
+        """Until all have come so far."""
+        if self.world > 1:
+            dist.barrier(self.group)
+
+    def mean(self, values: Tensor) -> Tensor:
+        """Over all processes."""
+        if self.world > 1:
+            dist.all_reduce(values)
+        return values / self.world
+
+
+class Worker:
+    """The network that does the passes: the one whose weights are kept, or its copy with the U-Net in bfloat16."""
+
+    def __init__(self, network: nn.Module, place: Place, *, half: bool) -> None:
+        self._kept: list[Tensor] = list(network.parameters())
+        working = network
+        if half:
+            working = copy.deepcopy(network)
+            for name, child in working.named_children():
+                setattr(working, name, child.to(torch.bfloat16))
+        self._working: list[Tensor] = list(working.parameters())
+        self.module: nn.Module = working
+        if place.world > 1:
+            self.module = nn.parallel.DistributedDataParallel(working)
+        self._copied = half
+
+    @torch.no_grad()
+    def refresh(self) -> None:
+        """Take over the weights that are kept."""
+        if self._copied:
+            torch._foreach_copy_(self._working, self._kept)
+
+    @torch.no_grad()
+    def hand_over(self) -> None:
+        """Give the gradients to the weights that are kept."""
+        if self._copied:
+            for kept, working in zip(self._kept, self._working, strict=True):
+                assert working.grad is not None  # noqa: S101
+                kept.grad = torch.empty_like(kept).copy_(working.grad)
+                working.grad = None
