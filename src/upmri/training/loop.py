@@ -130,7 +130,7 @@ class _Run:
             loss = self.lesson.loss(self.worker.module, batch).mean()
             loss.backward()
         except torch.linalg.LinAlgError as error:  # type: ignore[attr-defined]  # what NaN weights come to
-            raise self._diverged(str(error)) from error
+            raise self._diverged(self.step + 1, str(error)) from error
         self.worker.hand_over()
         norm = nn.utils.clip_grad_norm_(self.network.parameters(), config.clip)
         self.optimiser.step()
@@ -142,12 +142,12 @@ class _Run:
         loss, norm = self.place.mean(torch.stack(self.recent).mean(0)).tolist()
         self.recent = []
         if not (math.isfinite(loss) and math.isfinite(norm)):
-            raise self._diverged(f"the loss is {loss}, its gradient {norm}")
+            raise self._diverged(self.step, f"the loss is {loss}, its gradient {norm}")
         self.log.write(self.step, loss=loss, gradient=norm, rate=rate, seconds=round(self.seconds, 2))
 
-    def _diverged(self, why: str) -> DivergedError:
+    def _diverged(self, step: int, why: str) -> DivergedError:
         state = f"the last good state is in {self.kept}" if self.kept.exists() else "there is no earlier state"
-        return DivergedError(f"step {self.step}: {why}; {state}")
+        return DivergedError(f"step {step}: {why}; {state}")
 
     def finish(self) -> Path:
         """Write the average's weights with their card."""

@@ -1,4 +1,4 @@
-"""Give slices what a lesson needs, once: find them, simulate or read them, estimate their maps, keep them in a cache."""
+"""Give slices what a lesson needs, once: find them, simulate or read them, estimate their maps, keep all in a cache."""
 
 from __future__ import annotations
 
