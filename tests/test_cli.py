@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import upmri
-from upmri import cli, weights
+from upmri import cli, console, weights
 from upmri.methods.upmri import UpmriLesson
 from upmri.methods.upmri_paper import PaperLesson
 from upmri.physics.fourier import ifft2c
@@ -245,7 +245,7 @@ def test_weights_of_another_method(run, scan, tmp_path):
 
 
 def test_models(run, monkeypatch):
-    monkeypatch.setattr(cli.out, "_width", 200)
+    monkeypatch.setattr(console.out, "_width", 200)
     shown = run("models").stdout
     for part in ("apples", "upmri", "ten apples", "12", "gain, dB 2.5", "CC0-1.0"):
         assert part in shown
@@ -266,7 +266,7 @@ def test_a_hostile_card_is_shown_as_text(run, shipped, monkeypatch):
         "figures": {"[blink]gain": [1.25, None, {"dB": "\x1b]0;title\x07"}]},
     }
     path = weights.save(shipped / "hostile.safetensors", LESSON.network().state_dict(), "upmri", LESSON, card)
-    monkeypatch.setattr(cli.out, "_width", 4000)
+    monkeypatch.setattr(console.out, "_width", 4000)
     shown = run("models").stdout
     assert "[bold]big[/bold] �[31mred� [/nothing] [link=file:///etc]here[/link] �� one two" in shown
     assert "[blink]gain 1.25, , dB �]0;title�" in shown

@@ -5,17 +5,15 @@ from __future__ import annotations
 import json
 import os
 import sys
-import traceback
 import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from upmri import __version__
+from upmri import __version__, console
 from upmri.errors import InputError
 from upmri.methods import DEFAULT
 
@@ -30,9 +28,6 @@ app = typer.Typer(
     "Start with `upmri demo`, then `upmri info SCAN` and `upmri recon SCAN` with a scan of your own.",
     epilog="Not for clinical use. With --debug, an error shows its whole traceback.",
 )
-out = Console()
-err = Console(stderr=True)
-_LONGEST = 1000  # letters of a message
 
 Json = Annotated[bool, typer.Option("--json", help="Print machine-readable results.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
@@ -61,13 +56,13 @@ def demo(
     if as_json:
         typer.echo(json.dumps(rows, indent=2))
     elif not quiet:
-        table = _table("acceleration", "method", "PSNR (dB)", "SSIM", "NMSE", "s / slice")
+        table = console.table("acceleration", "method", "PSNR (dB)", "SSIM", "NMSE", "s / slice")
         for row in rows:
             scores = (f"{row['psnr']:.2f}", f"{row['ssim']:.3f}", f"{row['nmse']:.4f}", f"{row['seconds']:.2f}")
             name = row["method"] if row["model"] is None else f"{row['method']} ({row['model']})"
             table.add_row(f"{row['acceleration']:g}×", Text(name), *scores)
-        out.print(table)
-        _say(f"Simulated coils, phase and noise; maps by ESPIRiT. Pictures and table: {folder}")
+        console.out.print(table)
+        console.say(f"Simulated coils, phase and noise; maps by ESPIRiT. Pictures and table: {folder}")
 
 
 @app.command()
@@ -112,10 +107,10 @@ def info(scan: Annotated[Path, typer.Argument(help="A scan of any supported form
         ("noise σ₀", "unknown" if facts["noise"] is None else f"{facts['noise']:.3g} (from the {facts['noise_from']})"),
         ("inside", ", ".join([name for name in ("maps", "reference") if facts[name]]) or "k-space only"),
     ]
-    table = Table(show_header=False, box=None, title=Text(_plain(str(scan))), title_justify="left")
+    table = Table(show_header=False, box=None, title=Text(console.plain(str(scan))), title_justify="left")
     for key, value in lines:
         table.add_row(key, value)
-    out.print(table)
+    console.out.print(table)
 
 
 @app.command()
@@ -138,7 +133,7 @@ def simulate(
     scan.save(target, overwrite=overwrite)
     if not quiet:
         height, width = scan.matrix
-        _say(f"{target}: {len(scan)} slices, {coils} coils, {height} × {width}, {scan.acceleration:.2f}×")
+        console.say(f"{target}: {len(scan)} slices, {coils} coils, {height} × {width}, {scan.acceleration:.2f}×")
 
 
 @app.command()
@@ -189,12 +184,12 @@ def recon(
                 )  # fmt: skip
             rec.save(destination, overwrite=overwrite, complex=keep_phase)
         except InputError as error:
-            _complain(error)
+            console.complain(error)
             failed = True
             continue
         results.append(_summary(path, destination, rec))
         if not quiet and not as_json:
-            _say(_line(results[-1]))
+            console.say(_line(results[-1]))
     if as_json:
         typer.echo(json.dumps(results, indent=2))
     if failed:
@@ -223,10 +218,10 @@ def train(
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore" if quiet else "default", UserWarning)
-            warnings.showwarning = _warn
+            warnings.showwarning = console.warn
             path = run(told, resume=resume, progress=not quiet)
     except DivergedError as error:
-        _complain(error)
+        console.complain(error)
         raise typer.Exit(1) from error
     if not quiet and os.environ.get("RANK", "0") == "0":
         typer.echo(path)
@@ -251,11 +246,11 @@ def methods_(as_json: Json = False) -> None:
     if as_json:
         typer.echo(json.dumps(facts, indent=2))
         return
-    table = _table("method", "training needs", "evaluations", "weights", "what it does")
+    table = console.table("method", "training needs", "evaluations", "weights", "what it does")
     for fact in facts:
-        held = "—" if fact["weights"] is None else _plain(fact["weights"]) or "train it"
+        held = "—" if fact["weights"] is None else console.plain(fact["weights"]) or "train it"
         table.add_row(*(Text(held if key == "weights" else str(value)) for key, value in fact.items()))
-    out.print(table)
+    console.out.print(table)
 
 
 @app.command()
@@ -281,12 +276,12 @@ def models(as_json: Json = False) -> None:
     if as_json:
         typer.echo(json.dumps(facts, indent=2))
     elif facts:
-        table = _table("model", "method", "MB", "trained on", "training (s)", "measured", "licence")
+        table = console.table("model", "method", "MB", "trained on", "training (s)", "measured", "licence")
         for fact in facts:
-            table.add_row(*(Text(_plain(value) or "—") for value in fact.values()))
-        out.print(table)
+            table.add_row(*(Text(console.plain(value) or "—") for value in fact.values()))
+        console.out.print(table)
     else:
-        _say("No weights come with this installation; `upmri train` makes some.")
+        console.say("No weights come with this installation; `upmri train` makes some.")
 
 
 def _targets(scans: list[Path], target: Path | None) -> list[Path]:
@@ -329,48 +324,6 @@ def _line(result: dict[str, Any]) -> str:
     return f"{result['out']}: {slices} by {result['method']}{weights} in {result['seconds']:.1f} s{scores}"
 
 
-def _table(*columns: str) -> Table:
-    table = Table(header_style="bold")
-    for column in columns:
-        table.add_column(column)
-    return table
-
-
-def _plain(value: Any) -> str:
-    """What a file says, as one line of text that can do nothing to a terminal, and no longer than can be read."""
-    if isinstance(value, dict):
-        text = ", ".join(f"{key} {_plain(item)}" for key, item in value.items())
-    elif isinstance(value, list):
-        text = ", ".join(map(_plain, value))
-    else:
-        text = "" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
-    text = "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in " ".join(text.split()))
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
-
-
-def _say(text: str) -> None:
-    out.print(_plain(text), markup=False, highlight=False, soft_wrap=True)
-
-
-def _complain(error: BaseException) -> None:
-    """One line on stderr; whatever a file put into the message stays text."""
-    if _debugging():
-        traceback.print_exception(error, file=sys.stderr)
-    _tell(error, "red")
-
-
-def _warn(message: Warning | str, *_: Any, **__: Any) -> None:
-    _tell(message, "yellow")
-
-
-def _tell(message: object, style: str) -> None:
-    err.print(f"upmri: {_plain(str(message))}", style=style, markup=False, highlight=False, soft_wrap=True)
-
-
-def _debugging() -> bool:
-    return "--debug" in sys.argv
-
-
 def main() -> None:
     """Run the command line: exit 2 is bad input, 1 the program's own failure."""
     # On a machine that is busy with other work, threads that spin while they wait make torch many times slower.
@@ -379,14 +332,14 @@ def main() -> None:
         # --debug is understood anywhere, also before it is known which command is meant.
         app(args=[word for word in sys.argv[1:] if word != "--debug"], prog_name="upmri")
     except InputError as error:
-        _complain(error)
+        console.complain(error)
         sys.exit(2)
     except KeyboardInterrupt:
-        err.print("upmri: interrupted", style="red")
+        console.err.print("upmri: interrupted", style="red")
         sys.exit(130)
     except Exception as error:
-        _complain(RuntimeError(f"{type(error).__name__}: {error} (a fault of the program; --debug shows where)"))
-        if _debugging():
+        console.complain(RuntimeError(f"{type(error).__name__}: {error} (a fault of the program; --debug shows where)"))
+        if console.debugging():
             raise
         sys.exit(1)
 

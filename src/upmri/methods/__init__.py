@@ -32,7 +32,7 @@ _METHODS = {
     "upmri-paper": ("upmri_paper", "UpmriPaper"),
 }
 
-DEFAULT = "upmri"
+DEFAULT = "sense"
 
 
 def names() -> tuple[str, ...]:

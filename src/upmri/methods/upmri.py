@@ -5,6 +5,7 @@ Not the published algorithm but its repair: see ``docs/upmri.md``.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
@@ -33,6 +34,8 @@ from upmri.training.data import Batch
 _ROUGH = 8
 # Scans of the image that the factor of the bootstrap is fitted with, and pixels to each side in its deviation.
 _REPLICATES, _NEIGHBOURS = 8, 2
+# Adam's rate and the splits a step, to adapt to one scan.
+_ADAPT_RATE, _ADAPT_SPLITS = 1e-4, 2
 
 
 @dataclass(frozen=True)
@@ -158,6 +161,9 @@ class Upmri(Method):
         calibrated, and much too small.
     start
         The time on the path from which they are drawn.
+    adapt
+        Steps of further training on the slice itself, on splits of its own lines, before it is reconstructed: for
+        scans unlike those the prior was learnt from. Every slice begins with the weights as they are.
     """
 
     name = "upmri"
@@ -170,8 +176,11 @@ class Upmri(Method):
     samples: int = 1
     steps: int | None = None
     start: float = 0.5
+    adapt: int = 0
 
     def __post_init__(self) -> None:
+        if self.adapt < 0:
+            raise InputError(f"adapt: expected 0 or more steps, got {self.adapt}")
         if self.samples < 1:
             raise InputError(f"samples: expected at least 1, got {self.samples}")
         if self.steps is not None and self.steps < 1:
@@ -199,29 +208,33 @@ class Upmri(Method):
 
     def reconstruct(self, problem: Problem) -> Tensor:
         """The read-out."""
-        return read_out(self._model(problem).network, problem.operator, problem.adjoint)
+        return read_out(self._network(problem), problem.operator, problem.adjoint)
 
     def estimate(self, problem: Problem) -> Estimate:
         """The read-out, and if wanted images around it with their deviation."""
-        model = self._model(problem)
-        mean = read_out(model.network, problem.operator, problem.adjoint)
+        network, card = self._network(problem), self._model(problem).card
+        mean = read_out(network, problem.operator, problem.adjoint)
         if self.samples == 1:
             return Estimate(mean)
         if self.steps is not None:
             drawn = sample(
-                model.network, problem.operator, mean, problem.adjoint,
+                network, problem.operator, mean, problem.adjoint,
                 count=self.samples, steps=self.steps, start=self.start, generator=problem.generator,
             )  # fmt: skip
             return Estimate(mean, drawn, drawn.abs().std(0))
-        if "spread" not in model.card:
+        if "spread" not in card:
             raise InputError(
                 f"samples: {self.model} was trained without validation scans, so its deviation was never calibrated; "
                 "give steps for an uncalibrated spread"
             )
-        again = partial(read_out, model.network)
+        again = partial(read_out, network)
         off = errors(again, problem.operator, mean, problem.sigma, problem.generator, self.samples)
-        drawn = mean - model.card["spread"] * off
+        drawn = mean - card["spread"] * off
         return Estimate(mean, drawn, deviation(drawn, mean))
+
+    def _network(self, problem: Problem) -> nn.Module:
+        model = self._model(problem)
+        return adapted(model, problem, self.adapt) if self.adapt else model.network
 
     def _model(self, problem: Problem) -> weights.Model:
         assert self.model is not None  # noqa: S101  `fit` has seen to it
@@ -229,6 +242,29 @@ class Upmri(Method):
         if model.method != self.name:
             raise InputError(f"model: {self.model} holds weights of {model.method}, expected some of {self.name}")
         return model
+
+
+def adapted(model: weights.Model, problem: Problem, steps: int) -> nn.Module:
+    """Go on learning from one scan: a copy of the network after so many steps on splits of its lines."""
+    assert isinstance(model.lesson, UpmriLesson)  # noqa: S101  `_model` has seen to it
+    lesson = replace(model.lesson, path_every=0, supervised=False)
+    network = copy.deepcopy(model.network).requires_grad_(True)  # without dropout: there is one scan to be fitted
+    optimiser = torch.optim.Adam(network.parameters(), lr=_ADAPT_RATE)
+    count = _ADAPT_SPLITS * len(problem.sigma)
+    with torch.enable_grad():
+        for step in range(steps):
+            batch = Batch(
+                kspace=problem.kspace.repeat(_ADAPT_SPLITS, 1, 1, 1),
+                maps=problem.operator.maps.repeat(_ADAPT_SPLITS, 1, 1, 1),
+                mask=problem.operator.mask.repeat(_ADAPT_SPLITS, 1, 1),
+                sigma=problem.sigma.repeat(_ADAPT_SPLITS),
+                reference=None,
+                seeds=tuple(range(count * step, count * (step + 1))),
+            )
+            optimiser.zero_grad()
+            lesson.loss(network, batch).mean().backward()
+            optimiser.step()
+    return network.requires_grad_(False)
 
 
 def deviation(drawn: Tensor, mean: Tensor) -> Tensor:

@@ -1,6 +1,13 @@
-"""Other contrasts of the same anatomy: what a prior must have seen to serve scans that were weighted otherwise."""
+"""Other contrasts and phases of the same anatomy: what a prior must have seen to serve scans that were made otherwise.
+
+Real scans differ from anatomies with a smooth phase most of all in their phase: gradient echoes carry the field of
+air-filled cavities, several turns of it within a few centimetres, and a phase of each tissue's own. A prior that never
+saw such a phase takes it for an artefact.
+"""
 
 from __future__ import annotations
+
+import math
 
 import numpy as np
 import torch
@@ -12,34 +19,60 @@ from upmri.physics.simulate import smooth_phase
 # Grey values, as shares of the 99.9th percentile, between which a new contrast is drawn. Dark stays dark: what lies
 # below the first is air, or noise.
 _KNOTS = (0.1, 0.25, 0.45, 0.7, 1.0)
-_SHADING = 0.3
+# Deviations: of the shading (log), of the smooth phase and the tissues' (rad), of the ramp (cycles over the image).
+_SHADING, _SMOOTH, _TISSUE, _RAMP = 0.3, 1.0, 0.4, 0.5
+# Sources of the field: at most so many, of this strength (rad), and of these widths (of the field of view).
+_SOURCES, _STRENGTH, _WIDTHS = 3, 9.0, (0.04, 0.15)
 
 
 def vary(image: NDArray[np.floating] | Tensor, generator: torch.Generator) -> Tensor:
-    """Give a magnitude image another contrast and a smooth shading.
+    """Give a magnitude image another contrast, a shading, and a phase like that of a gradient echo.
 
     Grey values g go to α g + (1−α) f(g), f piecewise linear through f(0) = 0, f(0.1) = 0.1 and random values at the
-    knots above, not necessarily rising; α is drawn evenly from [0, 1]. The result is multiplied by exp(s), s a smooth
-    random field of deviation 0.3.
+    knots above, not necessarily rising; α is drawn evenly from [0, 1]. The magnitude is multiplied by exp(s), s a
+    smooth random field. The phase is a smooth one, plus a ramp (an echo off centre), plus A w²/(r² + w²) around some random
+    places (fields of cavities), plus a random function of the grey value (tissues).
 
     Parameters
     ----------
     image
         Magnitude, (H, W).
     generator
-        Of the contrast and the shading.
+        Of everything.
 
     Returns
     -------
     Tensor
-        Float32 (H, W), in units of the 99.9th percentile.
+        Complex64 (H, W), in units of the 99.9th percentile.
     """
-    grey = torch.as_tensor(np.asarray(image), dtype=torch.float32)
+    grey = torch.from_numpy(np.array(image, dtype=np.float32))
     grey = grey / torch.quantile(grey.flatten(), 0.999).clamp_min(torch.finfo(torch.float32).tiny)
+    alpha = torch.rand((), generator=generator)
+    magnitude = alpha * grey + (1 - alpha) * _curve(grey, generator)
+    field = smooth_phase(tuple(grey.shape), generator, order=2, deviation=_SHADING)
+    magnitude = magnitude * torch.exp(field - field.mean())  # the mean is the phase's constant, of no meaning here
+    tissue = _TISSUE * torch.randn((), generator=generator) * _curve(grey, generator)
+    return torch.polar(magnitude, _field(tuple(grey.shape), generator) + tissue)
+
+
+def _curve(grey: Tensor, generator: torch.Generator) -> Tensor:
+    """A random contrast."""
     values = 0.15 + 0.85 * torch.rand(len(_KNOTS), generator=generator)
     values[0] = _KNOTS[0]
-    curve = np.interp(grey.clamp(max=1).numpy(), (0.0, *_KNOTS), (0.0, *values.tolist()))
-    alpha = torch.rand((), generator=generator)
-    mixed = alpha * grey + (1 - alpha) * torch.from_numpy(curve).float()
-    field = smooth_phase(tuple(grey.shape), generator, order=2, deviation=_SHADING)
-    return mixed * torch.exp(field - field.mean())  # the mean is the phase's constant, of no meaning here
+    return torch.from_numpy(np.interp(grey.clamp(max=1).numpy(), (0.0, *_KNOTS), (0.0, *values.tolist()))).float()
+
+
+def _field(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
+    """A random phase that does not depend on the object."""
+    y, x = (torch.linspace(-0.5, 0.5, length) for length in shape)
+    y = y[:, None]
+    phase = smooth_phase(shape, generator, deviation=_SMOOTH * (0.5 + float(torch.rand((), generator=generator))))
+    ramp = 2 * math.pi * _RAMP * torch.randn(2, generator=generator)
+    phase = phase + ramp[0] * y + ramp[1] * x
+    for _ in range(int(torch.randint(_SOURCES + 1, (), generator=generator))):
+        place = 0.9 * (torch.rand(2, generator=generator) - 0.5)
+        width = _WIDTHS[0] + (_WIDTHS[1] - _WIDTHS[0]) * torch.rand((), generator=generator)
+        strength = _STRENGTH * (2 * torch.rand((), generator=generator) - 1)
+        distance = (y - place[0]) ** 2 + (x - place[1]) ** 2
+        phase = phase + strength * width**2 / (distance + width**2)
+    return phase
