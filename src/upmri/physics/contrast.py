@@ -30,8 +30,8 @@ def vary(image: NDArray[np.floating] | Tensor, generator: torch.Generator) -> Te
 
     Grey values g go to α g + (1−α) f(g), f piecewise linear through f(0) = 0, f(0.1) = 0.1 and random values at the
     knots above, not necessarily rising; α is drawn evenly from [0, 1]. The magnitude is multiplied by exp(s), s a
-    smooth random field. The phase is a smooth one, plus a ramp (an echo off centre), plus A w²/(r² + w²) around some random
-    places (fields of cavities), plus a random function of the grey value (tissues).
+    smooth random field. The phase is a smooth one, plus a ramp (an echo off centre), plus A w²/(r² + w²) around some
+    random places (fields of cavities), plus a random function of the grey value (tissues).
 
     Parameters
     ----------
