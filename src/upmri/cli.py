@@ -149,6 +149,7 @@ def recon(
     slices: Annotated[str | None, typer.Option(help="Which slices, as in 3:7.")] = None,
     steps: Annotated[int | None, typer.Option(help="Iterations, where the method has them.")] = None,
     samples: Annotated[int, typer.Option(help="Draw so many images; .h5 keeps them and their deviation.")] = 1,
+    adapt: Annotated[int | None, typer.Option(help="Steps of training on each slice itself, first.")] = None,
     damping: Annotated[
         float | None, typer.Option("--lambda", help="Regularisation; from the noise by default.")
     ] = None,
@@ -169,7 +170,7 @@ def recon(
     from upmri.methods import build, reconstruct_slices
 
     settings: dict[str, Any] = {
-        "model": model, "steps": steps, "samples": None if samples == 1 else samples, "damping": damping
+        "model": model, "steps": steps, "samples": None if samples == 1 else samples, "adapt": adapt, "damping": damping
     }  # fmt: skip
     build(method, **settings)  # a wrong setting is told before anything is read
     results, failed = [], False
