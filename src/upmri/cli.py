@@ -155,7 +155,7 @@ def recon(
     ] = None,
     target: Annotated[
         Path | None,
-        typer.Option("--out", "-o", help="File to write (.nii.gz, .nii, .h5, .npy, .cfl, .png), or a folder."),
+        typer.Option("--out", "-o", help="File to write (.nii.gz, .nii, .h5, .npy, .cfl, .png, .dcm), or a folder."),
     ] = None,
     keep_phase: Annotated[bool, typer.Option("--complex", help="Keep the phase in NIfTI.")] = False,
     overwrite: Overwrite = False,

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from upmri.flow.objective import DampedFilter, KrylovFilter, divergence, no_filter, projected_loss
+from upmri.flow.objective import DampedFilter, Identity, KrylovFilter, divergence, no_filter, projected_loss
 from upmri.physics.sense import SenseOperator
 
 SHAPE = (1, 4, 6)
@@ -95,3 +95,12 @@ def test_a_difference_quotient_comes_near_the_derivative(operator, rng):
     near = divergence(network, operator, at, probe, filter_, known=network(at))
     assert torch.allclose(near, exact, rtol=0.02)
     assert not torch.allclose(near, 2 * exact, rtol=0.02)
+
+
+def test_with_the_identity_it_is_supervised_flow_matching(rng):
+    p, u = rng(*SHAPE), rng(*SHAPE)
+    for filter_ in (no_filter, KrylovFilter(3)):
+        loss = projected_loss(p, Identity(), u, filter_) + u.abs().square().sum()
+        assert torch.allclose(loss, (p - u).abs().square().sum())
+    damped = projected_loss(p, Identity(), u, DampedFilter(1.0)) + u.abs().square().sum() / 2
+    assert torch.allclose(damped, (p - u).abs().square().sum() / 2)

@@ -11,23 +11,48 @@ by Stein's lemma, 2 a' σ₀² times the divergence of R A* p in the data. R is
 - N⁺ by k steps of conjugate gradients: the paper's projection, P = N⁺ N;
 - B = (N + λI)⁻¹: the damped one, W = B N;
 - I on lines that the network did not see: no solve, and no divergence.
+
+With the identity for A and the truth for y₀ all of it is supervised flow matching.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from upmri.physics.sense import SenseOperator
 from upmri.physics.solve import conjugate_gradients
 
 # A difference quotient's step, as a share of the place.
 _STEP = 3e-3
 
-Filter = Callable[[SenseOperator, Tensor], Tensor]
+
+class Normal(Protocol):
+    """All that is asked of an operator here: N = A*A and (N + λI)⁻¹."""
+
+    def normal(self, image: Tensor) -> Tensor:
+        """N x."""
+
+    def solve(self, rhs: Tensor, damping: float) -> Tensor:
+        """(N + λI)⁻¹ b."""
+
+
+class Identity:
+    """A = I: everything is seen."""
+
+    def normal(self, image: Tensor) -> Tensor:
+        """The image."""
+        return image
+
+    def solve(self, rhs: Tensor, damping: float) -> Tensor:
+        """(1 + λ)⁻¹ b."""
+        return rhs / (1 + damping)
+
+
+Filter = Callable[[Normal, Tensor], Tensor]
 
 
 @dataclass(frozen=True)
@@ -36,7 +61,7 @@ class KrylovFilter:
 
     iterations: int = 10
 
-    def __call__(self, operator: SenseOperator, image: Tensor) -> Tensor:
+    def __call__(self, operator: Normal, image: Tensor) -> Tensor:
         """R applied."""
         return conjugate_gradients(operator.normal, image, 0.0, iterations=self.iterations)
 
@@ -47,17 +72,17 @@ class DampedFilter:
 
     damping: float = 3e-3
 
-    def __call__(self, operator: SenseOperator, image: Tensor) -> Tensor:
+    def __call__(self, operator: Normal, image: Tensor) -> Tensor:
         """R applied."""
         return operator.solve(image, self.damping)
 
 
-def no_filter(operator: SenseOperator, image: Tensor) -> Tensor:  # noqa: ARG001
+def no_filter(operator: Normal, image: Tensor) -> Tensor:  # noqa: ARG001
     """R = I: the plain error on the sampled lines."""
     return image
 
 
-def projected_loss(prediction: Tensor, operator: SenseOperator, target: Tensor, filter_: Filter) -> Tensor:
+def projected_loss(prediction: Tensor, operator: Normal, target: Tensor, filter_: Filter) -> Tensor:
     """Loss of each slice, (slice,), whose gradient in the prediction is 2 r, r = R (N p − A* u_Y).
 
     Its value is Re⟨p, r − R A* u_Y⟩ = ⟨p, R N p⟩ − 2 Re⟨p, R A* u_Y⟩: the squared error but for a constant.
@@ -82,7 +107,7 @@ def projected_loss(prediction: Tensor, operator: SenseOperator, target: Tensor, 
 
 def divergence(
     network: Callable[[Tensor], Tensor],
-    operator: SenseOperator,
+    operator: Normal,
     at: Tensor,
     probe: Tensor,
     filter_: Filter,

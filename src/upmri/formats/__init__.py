@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from upmri.errors import InputError
-from upmri.formats import array, atomic, cfl, guard, images, native, nifti, png
+from upmri.formats import array, atomic, cfl, dicom, guard, images, native, nifti, png
 from upmri.formats.guard import MAX_BYTES
 from upmri.formats.source import Reader, Slices, Source
 from upmri.scan import Reconstruction, Scan
@@ -50,7 +50,11 @@ _WRITERS: dict[str, tuple[Writer | None, Writer | None]] = {
     ".npy": (None, _write_npy),
     ".cfl": (None, cfl.write),
     ".png": (png.write, None),
+    ".dcm": (dicom.write, None),
 }
+
+# Which of them are folders, and how to tell a file that UPMRI wrote in one.
+_FOLDERS: dict[str, atomic.Ours] = {".dcm": dicom.is_ours}
 
 
 def load(path: str | Path, slices: Slices = None, *, max_bytes: int = MAX_BYTES) -> Scan:
@@ -115,17 +119,18 @@ def save(
     Parameters
     ----------
     rec
-        The reconstruction. Only .h5 keeps all of it; the others keep the image.
+        The reconstruction. Only .h5 keeps all of it; the others keep the image, NIfTI and DICOM also its deviations.
     path
         Where to; see :func:`suffixes`.
     overwrite
-        Replace a file that is there already, which is otherwise an error.
+        Replace a file that is there already, which is otherwise an error; a folder only if UPMRI wrote all in it.
     complex
-        Keep the phase in NIfTI, which has magnitudes by default; .h5, .npy and .cfl keep it always, .png never.
+        Keep the phase in NIfTI, which has magnitudes by default; .h5, .npy and .cfl keep it always, .png and
+        .dcm never.
     """
     path = Path(path)
-    write = _writer(path, complex)
-    with atomic.staged(path, overwrite=overwrite) as stage:
+    write, ours = _writer(path, complex)
+    with atomic.staged(path, overwrite=overwrite, ours=ours) as stage:
         write(rec, stage)
     return path
 
@@ -133,11 +138,11 @@ def save(
 def check_target(path: str | Path, *, overwrite: bool = False, complex: bool = False) -> None:  # noqa: A002
     """Tell before a long reconstruction what :func:`save` would say after it."""
     path = Path(path)
-    _writer(path, complex)
-    atomic.check(path, overwrite=overwrite)
+    _, ours = _writer(path, complex)
+    atomic.check(path, overwrite=overwrite, ours=ours)
 
 
-def _writer(path: Path, complex: bool) -> Writer:  # noqa: A002
+def _writer(path: Path, complex: bool) -> tuple[Writer, atomic.Ours | None]:  # noqa: A002
     suffix = next((known for known in _WRITERS if path.name.lower().endswith(known)), None)
     if suffix is None:
         raise InputError(f"{path}: expected a name that ends in {', '.join(_WRITERS)}")
@@ -145,7 +150,7 @@ def _writer(path: Path, complex: bool) -> Writer:  # noqa: A002
     writer = phased if complex else magnitude or phased
     if writer is None:
         raise InputError(f"{path}: {suffix} holds magnitudes only; expected another suffix for complex images")
-    return writer
+    return writer, _FOLDERS.get(suffix)
 
 
 def suffixes() -> tuple[str, ...]:

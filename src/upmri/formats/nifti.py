@@ -1,8 +1,12 @@
-"""NIfTI out: voxels as (readout, phase, slice), with their size in mm."""
+"""NIfTI out: voxels as (readout, phase, slice), with their size in mm, and where they lie if the scan says so.
+
+That is ``meta["geometry"]``, as :mod:`upmri.formats.dicom` describes it. Deviations go to NAME_std beside NAME.
+"""
 
 from __future__ import annotations
 
 import gzip
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,24 +14,37 @@ import numpy as np
 from numpy.typing import NDArray
 
 from upmri.errors import InputError
+from upmri.formats import dicom
 from upmri.formats.label import describe
 from upmri.scan import Reconstruction
 
 _LONGEST = 32767  # an axis of NIfTI-1
 _DESCRIPTION = 79
+_TO_RAS = np.diag([-1.0, -1.0, 1.0, 1.0])  # DICOM counts to the left and to the back
+_SCANNER = 1  # NIfTI's code for coordinates of the scanner
 
 
 def write_magnitude(rec: Reconstruction, path: Path) -> None:
-    """Write |image| as float32."""
+    """Write |image| as float32, and the deviations beside."""
     _write(rec, rec.image.abs().numpy(), path)
+    _write_deviations(rec, path)
 
 
 def write_complex(rec: Reconstruction, path: Path) -> None:
-    """Write the image as complex64."""
+    """Write the image as complex64, and the deviations beside."""
     _write(rec, rec.image.numpy(), path)
+    _write_deviations(rec, path)
 
 
-def _write(rec: Reconstruction, image: NDArray[Any], path: Path) -> None:
+def _write_deviations(rec: Reconstruction, path: Path) -> None:
+    """Write ``rec.std``, if there is one, as float32 to NAME_std with the suffix of the image."""
+    if rec.std is not None:
+        stem = re.sub(r"\.nii(\.gz)?$", "", path.name, flags=re.IGNORECASE)
+        beside = path.with_name(f"{stem}_std{path.name[len(stem) :]}")
+        _write(rec, rec.std.numpy(), beside, what="std of ")
+
+
+def _write(rec: Reconstruction, image: NDArray[Any], path: Path, what: str = "") -> None:
     """Write (slice, readout, phase), gzipped if the name says so, the same bytes for the same image."""
     import nibabel
 
@@ -35,10 +52,15 @@ def _write(rec: Reconstruction, image: NDArray[Any], path: Path) -> None:
         raise InputError(
             f"{path.name}: NIfTI holds at most {_LONGEST} slices, got {len(image)}; expected .h5 for these"
         )
-    affine = np.diag([*(rec.spacing or (1.0, 1.0, 1.0)), 1.0])
-    nifti = nibabel.Nifti1Image(image.transpose(1, 2, 0), affine)
+    known = dicom.affine(rec)
+    if known is None:
+        nifti = nibabel.Nifti1Image(image.transpose(1, 2, 0), np.diag([*(rec.spacing or (1.0, 1.0, 1.0)), 1.0]))
+    else:
+        nifti = nibabel.Nifti1Image(image.transpose(1, 2, 0), _TO_RAS @ known)
+        nifti.set_sform(_TO_RAS @ known, _SCANNER)
+        nifti.set_qform(_TO_RAS @ known, _SCANNER)
     nifti.header.set_xyzt_units("mm")
-    nifti.header["descrip"] = describe(rec.method, _DESCRIPTION)
+    nifti.header["descrip"] = describe(what + rec.method, _DESCRIPTION)
     with path.open("wb") as file:
         if path.name.lower().endswith(".gz"):
             with gzip.GzipFile(filename="", fileobj=file, mode="wb", compresslevel=1, mtime=0) as packed:

@@ -20,7 +20,7 @@ from upmri.errors import InputError
 from upmri.flow.bootstrap import errors
 from upmri.flow.conditional import LAST, read_out, sample
 from upmri.flow.held_out import HeldOut
-from upmri.flow.objective import no_filter, projected_loss
+from upmri.flow.objective import Identity, no_filter, projected_loss
 from upmri.flow.path import TimeLaw, interpolate
 from upmri.flow.split import SplitLaw
 from upmri.methods.base import Estimate, Lesson, Method, Problem
@@ -109,13 +109,14 @@ class UpmriLesson(Lesson):
     def _supervised(self, network: nn.Module, batch: Batch, on_path: bool) -> Tensor:
         if batch.reference is None:
             raise InputError("lesson.supervised: needs scans with a reference")
-        operator = SenseOperator(batch.maps, batch.mask)
+        operator, truth = SenseOperator(batch.maps, batch.mask), batch.reference
         adjoint = operator.adjoint(batch.kspace)
-        prediction = network(operator, adjoint, *self._point(batch, batch.reference if on_path else None))
+        prediction = network(operator, adjoint, *self._point(batch, truth if on_path else None))
         with torch.no_grad():
             sense = operator.solve(adjoint, default_damping(batch.sigma), "cg", tolerance=0, iterations=_ROUGH)
-        error, before = ((image - batch.reference).abs().square().sum((1, 2)) for image in (prediction, sense))
-        return error / before
+            energy = truth.abs().square().sum((1, 2))
+            before = projected_loss(sense, Identity(), truth, no_filter) + energy
+        return (projected_loss(prediction, Identity(), truth, no_filter) + energy) / before
 
     def _point(self, batch: Batch, end: Tensor | None) -> tuple[Tensor, Tensor]:
         """x_t and t; 0 and 1 off the path."""

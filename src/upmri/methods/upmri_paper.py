@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from upmri import weights
 from upmri.errors import InputError
-from upmri.flow.objective import KrylovFilter, divergence, projected_loss
+from upmri.flow.objective import Filter, Identity, KrylovFilter, Normal, divergence, no_filter, projected_loss
 from upmri.flow.path import TimeLaw, interpolate
 from upmri.flow.sampler import Cyclic, read_out
 from upmri.methods.base import Lesson, Method, Problem
@@ -42,12 +42,15 @@ class PaperLesson(Lesson):
         The law of t: logit-normal.
     divergence
         Whether the second term is there.
+    supervised
+        Learn from the truth: the same loss with the identity for A, which is plain flow matching, z = x_t.
     """
 
     size: str = "small"
     iterations: int = 10
     time: TimeLaw = field(default_factory=TimeLaw)
     divergence: bool = True
+    supervised: bool = False
 
     def __post_init__(self) -> None:
         if self.size not in SIZES:
@@ -59,9 +62,17 @@ class PaperLesson(Lesson):
 
     def loss(self, network: nn.Module, batch: Batch) -> Tensor:
         """The projected error but for a constant, a pixel, (slice,)."""
-        operator, project = SenseOperator(batch.maps, batch.mask), KrylovFilter(self.iterations)
         t, x1 = batch.times(self.time), batch.noise()
-        adjoint, far = operator.adjoint(batch.kspace), operator.normal(x1)
+        operator: Normal
+        project: Filter
+        if self.supervised:
+            if batch.reference is None:
+                raise InputError("lesson.supervised: needs scans with a reference")
+            operator, adjoint, project = Identity(), batch.reference, no_filter
+        else:
+            operator, project = SenseOperator(batch.maps, batch.mask), KrylovFilter(self.iterations)
+            adjoint = operator.adjoint(batch.kspace)
+        far = operator.normal(x1)
         z = interpolate(adjoint, far, t)
 
         def velocity(at: Tensor) -> Tensor:
@@ -71,7 +82,7 @@ class PaperLesson(Lesson):
 
         v = velocity(z)
         loss = projected_loss(v, operator, far - adjoint, project)
-        if self.divergence:
+        if self.divergence and not self.supervised:  # the truth has no noise
             zeta = torch.stack([complex_normal(tuple(z.shape[1:]), g) for g in batch.generators]).to(z.device)
             term = divergence(velocity, operator, z, operator.normal(zeta), project, known=v)
             loss = loss - 2 * (1 - t) * batch.sigma.square() * term

@@ -1,0 +1,310 @@
+"""DICOM out: a folder with an MR image a slice, and where the image has deviations, their map.
+
+``NAME.dcm/`` holds 0001.dcm, 0002.dcm, … in the order of the slices: |image| in 16 bits, in the units of the scan once
+rescaled, rows along readout and columns along phase. ``std.dcm`` beside them is a Parametric Map with the float32
+values of ``rec.std``. Every save makes new UIDs. What a scan says of its patient, its name included, is not written.
+
+Where the voxels lie in the patient is what the scan says in ``meta["geometry"]``, a dictionary of four lists of three
+numbers each, in DICOM's coordinates (x to the left, y to the back, z to the head):
+
+``position``
+    Centre of voxel (0, 0, 0) of this very image, its first slice, in mm.
+``readout``, ``phase``, ``slice``
+    Unit vectors, perpendicular to each other, along which the index of that axis grows; voxel (i, j, k) is centred at
+    position + i·spacing[0]·readout + j·spacing[1]·phase + k·spacing[2]·slice. They may be left-handed.
+
+Without it slices are axial from the origin on, rows to the left and columns to the back, and the file says so. It has
+no place where the slice axis is not a stack in space, but frames or echoes.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from upmri.errors import InputError
+from upmri.formats.label import describe
+from upmri.scan import Reconstruction
+
+if TYPE_CHECKING:
+    from pydicom.dataset import Dataset
+
+_IMPLEMENTATION = "2.25.73687585012884687080705623066022631430"  # names UPMRI as what wrote a file
+_MARK = b"\x02\x00\x12\x00UI\x2c\x00" + _IMPLEMENTATION.encode() + b"\x00"  # so it stands there, 44 bytes long
+_WARNING = "NOT FOR CLINICAL USE"
+_AXES = ("readout", "phase", "slice")
+_AXIAL = np.array([[0.0, 1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 1.0]])  # rows are the directions of _AXES
+_FARTHEST = 1e6  # mm
+_SKEW = 1e-3
+_WHITE = 2**16 - 1
+_LONGEST = 2**16 - 1  # rows or columns
+_MOST_BYTES = 2**32 - 2  # of one element
+
+
+def write(rec: Reconstruction, path: Path) -> None:
+    """Write |image|, and ``rec.std`` if there is one, as files in a folder that is there and empty."""
+    magnitude = rec.image.abs().numpy()
+    _check(rec, magnitude)
+    highdicom = None if rec.std is None else _highdicom()
+    slices = _series(rec, magnitude)
+    digits = max(4, len(str(len(slices))))
+    for number, image in enumerate(slices, 1):
+        _save(image, path / f"{number:0{digits}}.dcm")
+        del image.PixelData
+    if highdicom is not None:
+        _save(_deviations(highdicom, rec, slices), path / "std.dcm")
+
+
+def is_ours(path: Path) -> bool:
+    """Tell whether UPMRI wrote this DICOM file, by the implementation that its header names."""
+    try:
+        with path.open("rb") as file:
+            head = file.read(1024)
+    except OSError:
+        return False
+    return path.suffix == ".dcm" and head[128:132] == b"DICM" and _MARK in head
+
+
+def affine(rec: Reconstruction) -> NDArray[np.float64] | None:
+    """Return the 4×4 matrix from (readout, phase, slice) indices to mm in DICOM's coordinates, None if not known."""
+    given = rec.meta.get("geometry")
+    if given is None:
+        return None
+    names = ("position", *_AXES)
+    if not isinstance(given, dict) or not all(_is_vector(given.get(name)) for name in names):
+        raise InputError(
+            f'meta["geometry"]: expected {", ".join(names)}, each a list of three numbers (at most {_FARTHEST:g})'
+        )
+    directions = np.array([given[name] for name in _AXES], float)
+    if np.abs(directions @ directions.T - np.eye(3)).max() > _SKEW:
+        raise InputError('meta["geometry"]: expected unit vectors perpendicular to each other as readout, phase, slice')
+    u, _, v = np.linalg.svd(directions)  # the nearest that are so exactly
+    return _matrix(u @ v, np.array(given["position"], float), rec)
+
+
+def _is_vector(value: Any) -> bool:
+    return (
+        isinstance(value, list)
+        and len(value) == 3
+        and all(type(x) in (int, float) and abs(x) <= _FARTHEST for x in value)  # NaN is not
+    )
+
+
+def _matrix(directions: NDArray[Any], position: NDArray[Any], rec: Reconstruction) -> NDArray[np.float64]:
+    matrix = np.eye(4)
+    matrix[:3, :3] = directions.T * (rec.spacing or (1.0, 1.0, 1.0))
+    matrix[:3, 3] = position
+    return matrix
+
+
+def _check(rec: Reconstruction, magnitude: NDArray[Any]) -> None:
+    for name, values in (("image", magnitude), ("std", rec.std)):
+        if values is not None and not np.isfinite(np.asarray(values)).all():
+            raise InputError(f"{name}: expected finite values, found NaN or infinite ones")
+    _, height, width = magnitude.shape
+    if max(height, width) > _LONGEST or 2 * height * width > _MOST_BYTES:
+        raise InputError(f"image: DICOM holds at most {_LONGEST} rows and columns and 4 GiB, got {height} × {width}")
+    if rec.std is not None and 4 * rec.std.numel() > _MOST_BYTES:
+        raise InputError("std: DICOM holds at most 4 GiB in one file; save fewer slices, or expected .h5 for these")
+
+
+def _highdicom() -> Any:
+    try:
+        return import_module("highdicom")
+    except ImportError as error:
+        raise InputError(
+            "std: the map of deviations needs highdicom; pip install 'upmri[dicom]', or reconstruct without samples"
+        ) from error
+
+
+# --- the images -------------------------------------------------------------------------------------------------------
+
+
+def _series(rec: Reconstruction, magnitude: NDArray[Any]) -> list[Dataset]:
+    """Make the MR images, one a slice, all scaled alike."""
+    from pydicom.uid import generate_uid
+
+    slope = _decimal(float(magnitude.max()) / _WHITE or 1.0)
+    known = affine(rec)
+    matrix = _matrix(_AXIAL, np.zeros(3), rec) if known is None else known
+    readout, phase = (matrix[:3, axis] / np.linalg.norm(matrix[:3, axis]) for axis in (0, 1))
+    rows, columns, thickness = rec.spacing or (1.0, 1.0, 1.0)
+    common = _about(rec, located=known is not None) | {
+        "StudyInstanceUID": generate_uid(None),
+        "SeriesInstanceUID": generate_uid(None),
+        "FrameOfReferenceUID": generate_uid(None),
+        "Rows": magnitude.shape[1],
+        "Columns": magnitude.shape[2],
+        "RescaleSlope": slope,
+        "PixelSpacing": [_decimal(rows), _decimal(columns)],
+        "SliceThickness": _decimal(thickness),
+        "SpacingBetweenSlices": _decimal(thickness),
+        # DICOM names first where a row leads, along which the columns are counted.
+        "ImageOrientationPatient": [_decimal(x) for x in (*phase, *readout)],
+        **_window(magnitude),
+    }
+    images = []
+    for number, pixels in enumerate(magnitude):
+        image = _dataset({**_CONSTANT, **common})
+        image.SOPInstanceUID = generate_uid(None)
+        image.InstanceNumber = number + 1
+        image.ImagePositionPatient = [_decimal(x) for x in (matrix @ [0, 0, number, 1])[:3]]
+        image.PixelData = np.rint(pixels.astype(float) / float(slope)).astype("<u2").tobytes()
+        image["PixelData"].VR = "OW"
+        images.append(image)
+    return images
+
+
+# What DICOM wants to be there, empty where it is not known.
+_CONSTANT: dict[str, Any] = {
+    "SOPClassUID": "1.2.840.10008.5.1.4.1.1.4",  # MR Image Storage
+    "Modality": "MR",
+    "ImageType": ["DERIVED", "PRIMARY", "OTHER"],
+    **dict.fromkeys(("PatientName", "PatientID", "PatientBirthDate", "PatientSex"), ""),
+    "PatientIdentityRemoved": "YES",
+    "DeidentificationMethod": "UPMRI writes nothing about the patient",
+    **dict.fromkeys(("StudyDate", "StudyTime", "StudyID", "AccessionNumber", "ReferringPhysicianName"), ""),
+    "SeriesNumber": 1,
+    "PatientPosition": "",
+    "PositionReferenceIndicator": "",
+    "Manufacturer": "UPMRI",
+    "ManufacturerModelName": "UPMRI",
+    "ScanningSequence": "RM",  # research mode: which sequence it was is not known
+    "SequenceVariant": "NONE",
+    **dict.fromkeys(("ScanOptions", "MRAcquisitionType"), ""),
+    **dict.fromkeys(("RepetitionTime", "EchoTime", "EchoTrainLength"), None),
+    "SamplesPerPixel": 1,
+    "PhotometricInterpretation": "MONOCHROME2",
+    "BitsAllocated": 16,
+    "BitsStored": 16,
+    "HighBit": 15,
+    "PixelRepresentation": 0,
+    "RescaleIntercept": "0",
+    "RescaleType": "US",  # unspecified units
+}
+
+
+def _about(rec: Reconstruction, *, located: bool) -> dict[str, str]:
+    """Return what an image says about itself in words, and when it was made."""
+    from upmri import __version__
+
+    made = f"UPMRI {__version__}, method {_plain(rec.method)[:200]}"
+    if rec.settings.get("model") is not None:
+        name = re.split(r"[\\/]", str(rec.settings["model"]))[-1]  # its folder is nobody's business
+        made += f", weights {_plain(name)[:200]}"
+    if rec.settings.get("sha256") is not None:
+        made += f", sha256 {_plain(str(rec.settings['sha256']))[:64]}"
+    comments = [f"{_WARNING}.", "Reconstructed from undersampled k-space."]
+    comments += [] if located else ["Position and orientation are not known: axial from the origin on."]
+    comments += [] if rec.spacing else ["Voxel size is not known: 1 mm."]
+    now = datetime.now()
+    return {
+        "SeriesDescription": _description(rec.method),
+        "DerivationDescription": made,
+        "ImageComments": " ".join(comments),
+        "SoftwareVersions": __version__,
+        "InstanceCreationDate": f"{now:%Y%m%d}",
+        "InstanceCreationTime": f"{now:%H%M%S}",
+    }
+
+
+def _description(what: str) -> str:
+    return describe(_plain(what), 64).decode()
+
+
+def _plain(text: str) -> str:
+    r"""Return printable ASCII; a ``\`` would begin another value."""
+    return re.sub(r"[^ -\[\]-~]", "?", text)
+
+
+def _window(values: NDArray[Any]) -> dict[str, str]:
+    """Show 0 as black and the 99.9th percentile as white, exactly: by the plain LINEAR no width may be under 1."""
+    white = float(np.percentile(values, 99.9)) or float(values.max()) or 1.0
+    return {"WindowCenter": _decimal(white / 2), "WindowWidth": _decimal(white), "VOILUTFunction": "LINEAR_EXACT"}
+
+
+# --- the map of deviations --------------------------------------------------------------------------------------------
+
+
+def _deviations(highdicom: Any, rec: Reconstruction, slices: list[Dataset]) -> Dataset:
+    """Make the Parametric Map of ``rec.std``, in a series of its own beside that of the slices."""
+    from pydicom.sr.codedict import codes
+    from pydicom.sr.coding import Code
+    from pydicom.uid import generate_uid
+
+    assert rec.std is not None  # noqa: S101
+    std = rec.std.numpy()
+    mapping = highdicom.pm.RealWorldValueMapping(
+        lut_label="std",
+        lut_explanation="Standard deviation of samples, in the units of the scan",
+        unit=codes.UCUM.NoUnits,
+        value_range=(0.0, float(std.max())),
+        slope=1.0,
+        intercept=0.0,
+        quantity_definition=Code("386136009", "SCT", "Standard Deviation"),
+    )
+    window = _window(std)
+    first = slices[0]
+    made: Dataset = highdicom.pm.ParametricMap(
+        source_images=slices,
+        pixel_array=std,
+        series_instance_uid=generate_uid(None),
+        series_number=2,
+        sop_instance_uid=generate_uid(None),
+        instance_number=1,
+        manufacturer=first.Manufacturer,
+        manufacturer_model_name=first.ManufacturerModelName,
+        software_versions=first.SoftwareVersions,
+        device_serial_number="UPMRI",
+        contains_recognizable_visual_features=True,  # for all that is known, a face
+        real_world_value_mappings=[mapping],
+        voi_lut_transformations=[
+            highdicom.VOILUTTransformation(
+                window_center=float(window["WindowCenter"]),
+                window_width=float(window["WindowWidth"]),
+                voi_lut_function=window["VOILUTFunction"],
+            )
+        ],
+        content_label="STD",
+        content_description="Standard deviation of samples",
+        series_description=_description(f"std of {rec.method}"),
+    )
+    for name in ("ImageComments", "DerivationDescription", "PatientIdentityRemoved", "DeidentificationMethod"):
+        setattr(made, name, first[name].value)
+    return made
+
+
+# --- files ------------------------------------------------------------------------------------------------------------
+
+
+def _dataset(values: dict[str, Any]) -> Dataset:
+    from pydicom.dataset import Dataset
+
+    made = Dataset()
+    for name, value in values.items():
+        setattr(made, name, value)
+    return made
+
+
+def _save(made: Dataset, path: Path) -> None:
+    from pydicom.dataset import FileMetaDataset
+    from pydicom.uid import UID, ExplicitVRLittleEndian
+
+    meta = made.file_meta = FileMetaDataset()
+    meta.TransferSyntaxUID = ExplicitVRLittleEndian
+    meta.ImplementationClassUID = UID(_IMPLEMENTATION)
+    meta.ImplementationVersionName = "UPMRI"
+    made.save_as(path, enforce_file_format=True)
+
+
+def _decimal(value: float) -> str:
+    """Return a number as DICOM writes it, in at most 16 characters."""
+    from pydicom.valuerep import format_number_as_ds
+
+    return format_number_as_ds(float(value))
