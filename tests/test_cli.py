@@ -91,11 +91,11 @@ def test_info(run, scan):
 
 
 def test_recon_by_default_writes_nifti_here(run, scan, tmp_path):
-    done = run("recon", "scan.h5")
+    done = run("recon", "scan.h5", "-m", "upmri")
     assert "PSNR" in done.stdout
     assert "by upmri with weights apples" in done.stdout
     image = nibabel.load(tmp_path / "scan.nii.gz").get_fdata()
-    expected = upmri.reconstruct(scan).image.abs().numpy().transpose(1, 2, 0)
+    expected = upmri.reconstruct(scan, "upmri").image.abs().numpy().transpose(1, 2, 0)
     assert np.allclose(image, expected, atol=1e-5)
 
 
@@ -137,17 +137,17 @@ def test_an_existing_file_is_replaced_only_when_told(run, scan, tmp_path):
         (["recon", "scan.h5", "-m", "magic"], ["magic", "sense"]),
         (["recon", "scan.h5", "--slices", "9"], ["scan.h5", "3 slices"]),
         (["recon", "scan.h5", "-o", "nowhere/x.npy"], ["nowhere"]),
-        (["recon", "scan.h5", "-o", "x.dcm"], ["x.dcm", ".nii.gz"]),
+        (["recon", "scan.h5", "-o", "x.dicom"], ["x.dicom", ".nii.gz", ".dcm"]),
         (["recon", "scan.h5", "-m", "sense", "--lambda", "-1"], ["damping", "λ > 0"]),
-        (["recon", "scan.h5", "--lambda", "1"], ["damping", "not a setting of upmri"]),
-        (["recon", "scan.h5", "--model", "pears"], ["model", "pears", "apples"]),
-        (["recon", "scan.h5", "--model", "."], ["model", "neither a file"]),
-        (["recon", "scan.h5", "--model", "scan.h5"], ["scan.h5", "not weights of UPMRI"]),
+        (["recon", "scan.h5", "-m", "upmri", "--lambda", "1"], ["damping", "not a setting of upmri"]),
+        (["recon", "scan.h5", "-m", "upmri", "--model", "pears"], ["model", "pears", "apples"]),
+        (["recon", "scan.h5", "-m", "upmri", "--model", "."], ["model", "neither a file"]),
+        (["recon", "scan.h5", "-m", "upmri", "--model", "scan.h5"], ["scan.h5", "not weights of UPMRI"]),
         (["recon", "scan.h5", "-m", "upmri-paper"], ["model", "no weights of upmri-paper", "upmri train"]),
         (["recon", "scan.h5", "-m", "upmri-paper", "--model", "apples"], ["apples", "weights of upmri,"]),
         (["recon", "scan.h5", "-m", "sense", "--model", "apples"], ["model", "not a setting of sense"]),
         (["recon", "scan.h5", "-m", "sense", "--samples", "2"], ["samples", "not a setting of sense"]),
-        (["recon", "scan.h5", "--samples", "0"], ["samples", "at least 1"]),
+        (["recon", "scan.h5", "-m", "upmri", "--samples", "0"], ["samples", "at least 1"]),
         (["train", "nothing.yaml"], ["nothing.yaml", "cannot be read"]),
         (["train", "scan.h5"], ["scan.h5", "not YAML"]),
         (["recon", "scan.h5", "--device", "cuda:9"], ["cuda:9", "cpu"]),
@@ -168,7 +168,7 @@ def test_debug_shows_the_traceback(run):
 
 
 def test_a_fault_of_the_program_is_exit_1(run, monkeypatch):
-    monkeypatch.setattr(cli, "_table", lambda *_: 1 / 0)
+    monkeypatch.setattr(console, "table", lambda *_: 1 / 0)
     one_line(run("methods", code=1), "ZeroDivisionError", "--debug")
 
 
@@ -206,7 +206,7 @@ def test_methods(run):
 
 def test_without_weights_it_is_told_before_anything_is_read(run, scan, shipped):
     (shipped / "apples.safetensors").unlink()
-    one_line(run("recon", "scan.h5", "missing.h5", code=2), "model", "no weights of upmri", "upmri train")
+    one_line(run("recon", "scan.h5", "missing.h5", "-m", "upmri", code=2), "model", "no weights of upmri", "upmri train")
     assert "No weights" in run("models").stdout
     assert json.loads(run("models", "--json").stdout) == []
     assert "train it" in run("methods").stdout
@@ -217,6 +217,8 @@ def test_weights_from_a_file_and_samples(run, scan, tmp_path, apples):
     words = (
         "recon",
         "scan.h5",
+        "-m",
+        "upmri",
         "--slices",
         "1",
         "--model",
@@ -228,7 +230,7 @@ def test_weights_from_a_file_and_samples(run, scan, tmp_path, apples):
     )
     assert "with weights my [bold]apples.safetensors in" in run(*words, "-o", "x.h5").stdout
     rec = upmri.formats.load_reconstruction(tmp_path / "x.h5")
-    expected = upmri.reconstruct(scan[1], model=apples, samples=3, steps=2)
+    expected = upmri.reconstruct(scan[1], "upmri", model=apples, samples=3, steps=2)
     assert rec.samples.equal(expected.samples)
     assert rec.std.equal(expected.std)
     (result,) = json.loads(run(*words, "-o", "y.h5", "--json").stdout)
@@ -301,7 +303,7 @@ def test_train_and_use_what_was_learnt(run, recipe, scan, tmp_path):
     assert (model.lesson.blocks, model.card["training"]["steps"]) == (2, 2)
     one_line(run("train", "small.yaml", code=2), "a run is there already", "--resume")
     assert run("train", "small.yaml", "--set", "steps=2", "--set", "lesson.blocks=2", "--resume", "-q").stdout == ""
-    run("recon", "scan.h5", "--slices", "0", "--model", "run/mine.safetensors", "-q")
+    run("recon", "scan.h5", "-m", "upmri", "--slices", "0", "--model", "run/mine.safetensors", "-q")
 
 
 @pytest.mark.parametrize(

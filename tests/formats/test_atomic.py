@@ -160,3 +160,209 @@ def test_places_that_cannot_be_written_are_named(tmp_path, monkeypatch):
     monkeypatch.setattr(atomic.tempfile, "mkdtemp", no_links)
     with pytest.raises(InputError, match=r"cannot write in .*: Operation not permitted"):
         write(tmp_path / "a")
+
+
+# --- folders ----------------------------------------------------------------------------------------------------------
+
+
+def ours(path: Path) -> bool:
+    return path.suffix == ".dcm"
+
+
+def fill(path: Path, *names: str, text: str = "new", overwrite: bool = False) -> None:
+    with atomic.staged(path, overwrite=overwrite, ours=ours) as stage:
+        assert stage.name == path.name
+        for name in names or ("1.dcm", "2.dcm"):
+            (stage / name).write_text(text)
+
+
+def tree(folder: Path) -> dict[str, str]:
+    return {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.fixture
+def old(tmp_path):
+    """A folder that was written before, of three files."""
+    fill(tmp_path / "a", "1.dcm", "2.dcm", "3.dcm", text="old")
+    return tmp_path / "a"
+
+
+BEFORE = {"a/1.dcm": "old", "a/2.dcm": "old", "a/3.dcm": "old"}
+AFTER = {"a/1.dcm": "new", "a/2.dcm": "new"}
+
+
+def test_a_folder_appears_whole(tmp_path):
+    with atomic.staged(tmp_path / "a", overwrite=False, ours=ours) as stage:
+        (stage / "1.dcm").write_text("half")
+        assert not (tmp_path / "a").exists()
+    (tmp_path / "plain").mkdir()
+    assert (tmp_path / "a").stat().st_mode == (tmp_path / "plain").stat().st_mode
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "plain"]
+
+
+def test_an_existing_folder_is_replaced_whole_and_only_when_allowed(tmp_path, old):
+    with pytest.raises(InputError, match="a: exists already"):
+        fill(old)
+    assert tree(tmp_path) == BEFORE
+    fill(old, overwrite=True)
+    assert tree(tmp_path) == AFTER
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+
+
+def test_an_empty_folder_is_replaced_only_when_allowed(tmp_path):
+    (tmp_path / "a").mkdir()
+    with pytest.raises(InputError, match="a: exists already"):
+        fill(tmp_path / "a")
+    fill(tmp_path / "a", overwrite=True)
+    assert tree(tmp_path) == AFTER
+
+
+@pytest.mark.parametrize("kind", ["text", "folder", "link"])
+def test_a_folder_with_anything_else_in_it_stays(tmp_path, old, kind):
+    (tmp_path / "elsewhere.dcm").write_text("precious")
+    if kind == "text":
+        (old / "notes.txt").write_text("precious")
+    elif kind == "folder":
+        (old / "deep.dcm").mkdir()
+    else:
+        (old / "4.dcm").symlink_to(tmp_path / "elsewhere.dcm")
+    before = tree(tmp_path)
+    with pytest.raises(InputError, match=r"a: is not replaced, because UPMRI did not write '\w+\.\w+' in it"):
+        fill(old, overwrite=True)
+    with pytest.raises(InputError, match="is not replaced"):
+        atomic.check(old, overwrite=True, ours=ours)
+    assert tree(tmp_path) == before
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "elsewhere.dcm"]
+
+
+@pytest.mark.parametrize("kind", ["file", "link to a folder", "link to nothing"])
+def test_what_is_no_folder_is_not_replaced_by_one(tmp_path, old, kind):
+    path = tmp_path / "b"
+    if kind == "file":
+        path.write_text("precious")
+    else:
+        path.symlink_to(old if kind == "link to a folder" else tmp_path / "absent")
+    before = tree(tmp_path)
+    with pytest.raises(InputError, match="b: exists already"):
+        fill(path)
+    with pytest.raises(InputError, match="b: expected a folder to replace, it is a file or a link"):
+        fill(path, overwrite=True)
+    assert tree(tmp_path) == before
+    assert path.is_symlink() == (kind != "file")
+
+
+def test_a_file_is_not_written_where_a_folder_is(old):
+    with pytest.raises(InputError, match="a: expected the name of a file, it is a folder"):
+        write(old, overwrite=True)
+
+
+@pytest.mark.parametrize("overwrite", [True, False])
+@pytest.mark.parametrize("theirs", ["a/theirs.txt", "a"])
+def test_a_folder_taken_while_writing_is_not_replaced(tmp_path, theirs, overwrite):
+    def race() -> None:
+        with atomic.staged(tmp_path / "a", overwrite=overwrite, ours=ours) as stage:
+            (stage / "1.dcm").write_text("new")
+            (tmp_path / theirs).parent.mkdir(exist_ok=True)
+            (tmp_path / theirs).write_text("theirs")
+
+    with pytest.raises(InputError):
+        race()
+    assert tree(tmp_path) == {theirs: "theirs"}
+
+
+@pytest.mark.parametrize("theirs", ["a/theirs.txt", "a"])
+def test_a_folder_taken_at_the_last_moment_is_not_replaced(tmp_path, monkeypatch, theirs):
+    rename = Path.rename
+
+    def late(self, target):
+        (tmp_path / theirs).parent.mkdir(exist_ok=True)
+        (tmp_path / theirs).write_text("theirs")
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", late)
+    with pytest.raises(InputError, match="a: exists already"):
+        fill(tmp_path / "a")
+    assert tree(tmp_path) == {theirs: "theirs"}
+
+
+def test_a_file_that_comes_in_at_the_last_moment_is_put_back(tmp_path, old, monkeypatch):
+    rename = Path.rename
+
+    def late(self, target):
+        if self == old:
+            (old / "theirs.txt").write_text("theirs")
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", late)
+    with pytest.raises(InputError, match="did not write 'theirs.txt'"):
+        fill(old, overwrite=True)
+    assert tree(tmp_path) == BEFORE | {"a/theirs.txt": "theirs"}
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+
+
+@pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "No space left on device"), KeyboardInterrupt()])
+def test_an_error_while_filling_a_folder_leaves_what_was_there(tmp_path, old, error):
+    def fail() -> None:
+        with atomic.staged(old, overwrite=True, ours=ours) as stage:
+            (stage / "1.dcm").write_text("half")
+            raise error
+
+    with pytest.raises(type(error)):
+        fail()
+    assert tree(tmp_path) == BEFORE
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+
+
+@pytest.mark.parametrize("fatal", [1, 2])
+def test_an_error_while_publishing_a_folder_puts_everything_back(tmp_path, old, monkeypatch, fatal):
+    calls, rename = [], Path.rename
+
+    def fail(self, target):
+        calls.append(target)
+        if len(calls) == fatal:
+            raise OSError(errno.EIO, "Input/output error")
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", fail)
+    with pytest.raises(OSError, match="Input/output"):
+        fill(old, overwrite=True)
+    assert tree(tmp_path) == BEFORE
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+
+
+def test_a_new_folder_that_cannot_have_its_name_leaves_nothing(tmp_path, monkeypatch):
+    def fail(*_args):
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(Path, "rename", fail)
+    with pytest.raises(OSError, match="Input/output"):
+        fill(tmp_path / "a")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_that_cannot_be_put_back_is_kept_aside(tmp_path, old, monkeypatch):
+    rename = Path.rename
+
+    def fail(self, target):
+        if self == old:
+            return rename(self, target)
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(Path, "rename", fail)
+    with pytest.raises(OSError, match="Input/output"):
+        fill(old, overwrite=True)
+    (aside,) = tmp_path.iterdir()
+    assert tree(aside) == BEFORE
+
+
+def test_a_failed_sync_leaves_no_folder(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "fsync", no_links)
+    with pytest.raises(PermissionError):
+        fill(tmp_path / "a")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_needs_a_place(tmp_path):
+    with pytest.raises(InputError, match=r"expected a folder that exists, there is no .*absent"):
+        fill(tmp_path / "absent" / "a")
+    atomic.check(tmp_path / "a", overwrite=False, ours=ours)

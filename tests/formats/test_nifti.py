@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import nibabel
 import numpy as np
 import pytest
@@ -50,3 +52,47 @@ def test_more_slices_than_nifti_counts_are_refused(tmp_path):
     with pytest.raises(InputError, match=r"x\.nii: NIfTI holds at most 32767"):
         save(rec, tmp_path / "x.nii")
     assert not list(tmp_path.iterdir())
+
+
+def test_voxels_lie_where_the_scan_says(tmp_path, rec):
+    """An oblique volume: position and directions to the left, back and head become right, front and head."""
+    turn = np.linalg.qr(np.array([[2.0, 1.0, -1.0], [0.5, -3.0, 1.0], [1.0, 1.0, 4.0]]))[0]
+    for directions in (turn, turn * [[1], [1], [-1]]):  # of either hand
+        place = dict(zip(("readout", "phase", "slice"), directions.tolist(), strict=True))
+        placed = replace(rec, meta={"geometry": place | {"position": [10.0, -20.0, 30.0]}})
+        image = nibabel.load(save(placed, tmp_path / "x.nii.gz", overwrite=True))
+        for corner in np.ndindex(2, 2, 2):
+            index = np.array(corner) * (np.array(image.shape) - 1)
+            left, back, head = [10.0, -20.0, 30.0] + (index * rec.spacing) @ directions
+            found = nibabel.affines.apply_affine(image.affine, index)
+            np.testing.assert_allclose(found, [-left, -back, head], atol=1e-4)
+        assert (image.header["sform_code"], image.header["qform_code"]) == (1, 1)
+        np.testing.assert_allclose(image.get_qform(), image.get_sform(), atol=1e-4)
+        np.testing.assert_allclose(image.header.get_zooms(), rec.spacing, rtol=1e-6)
+        beside = nibabel.load(tmp_path / "x_std.nii.gz")
+        np.testing.assert_array_equal(beside.affine, image.affine)
+
+
+@pytest.mark.parametrize("keep_phase", [True, False])
+@pytest.mark.parametrize(("name", "beside"), [("x.nii.gz", "x_std.nii.gz"), ("x.y.NII", "x.y_std.NII")])
+def test_deviations_are_written_beside(tmp_path, rec, name, beside, keep_phase):
+    save(rec, tmp_path / name, complex=keep_phase)
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([name, beside])
+    std = nibabel.load(tmp_path / beside)
+    assert std.get_data_dtype() == np.float32
+    np.testing.assert_array_equal(np.asanyarray(std.dataobj), np.moveaxis(rec.std.numpy(), 0, -1))
+    np.testing.assert_allclose(std.affine, np.diag([*rec.spacing, 1]), rtol=1e-6)
+    assert std.header["descrip"].item() == b"UPMRI std of cg-sense NOT FOR CLINICAL USE"
+
+
+def test_image_and_deviations_appear_together_or_not_at_all(tmp_path, rec):
+    (tmp_path / "x_std.nii.gz").write_text("precious")
+    with pytest.raises(InputError, match=r"x_std\.nii\.gz: exists already"):
+        save(rec, tmp_path / "x.nii.gz")
+    assert [path.name for path in tmp_path.iterdir()] == ["x_std.nii.gz"]
+    assert (tmp_path / "x_std.nii.gz").read_text() == "precious"
+
+
+def test_without_deviations_there_is_one_file(tmp_path, rec):
+    save(replace(rec, samples=None, std=None), tmp_path / "x.nii.gz")
+    assert [path.name for path in tmp_path.iterdir()] == ["x.nii.gz"]

@@ -57,8 +57,8 @@ def write(rec: Reconstruction, path: Path) -> None:
     for number, image in enumerate(slices, 1):
         _save(image, path / f"{number:0{digits}}.dcm")
         del image.PixelData
-    if highdicom is not None:
-        _save(_deviations(highdicom, rec, slices), path / "std.dcm")
+    if rec.std is not None:
+        _save(_deviations(highdicom, rec.std.numpy(), rec.method, slices), path / "std.dcm")
 
 
 def is_ours(path: Path) -> bool:
@@ -171,7 +171,7 @@ _CONSTANT: dict[str, Any] = {
     "DeidentificationMethod": "UPMRI writes nothing about the patient",
     **dict.fromkeys(("StudyDate", "StudyTime", "StudyID", "AccessionNumber", "ReferringPhysicianName"), ""),
     "SeriesNumber": 1,
-    "PatientPosition": "",
+    **dict.fromkeys(("PatientPosition", "Laterality"), ""),
     "PositionReferenceIndicator": "",
     "Manufacturer": "UPMRI",
     "ManufacturerModelName": "UPMRI",
@@ -232,14 +232,12 @@ def _window(values: NDArray[Any]) -> dict[str, str]:
 # --- the map of deviations --------------------------------------------------------------------------------------------
 
 
-def _deviations(highdicom: Any, rec: Reconstruction, slices: list[Dataset]) -> Dataset:
-    """Make the Parametric Map of ``rec.std``, in a series of its own beside that of the slices."""
+def _deviations(highdicom: Any, std: NDArray[Any], method: str, slices: list[Dataset]) -> Dataset:
+    """Make the Parametric Map, in a series of its own beside that of the slices."""
     from pydicom.sr.codedict import codes
     from pydicom.sr.coding import Code
     from pydicom.uid import generate_uid
 
-    assert rec.std is not None  # noqa: S101
-    std = rec.std.numpy()
     mapping = highdicom.pm.RealWorldValueMapping(
         lut_label="std",
         lut_explanation="Standard deviation of samples, in the units of the scan",
@@ -273,9 +271,12 @@ def _deviations(highdicom: Any, rec: Reconstruction, slices: list[Dataset]) -> D
         ],
         content_label="STD",
         content_description="Standard deviation of samples",
-        series_description=_description(f"std of {rec.method}"),
+        series_description=_description(f"std of {method}"),
     )
-    for name in ("ImageComments", "DerivationDescription", "PatientIdentityRemoved", "DeidentificationMethod"):
+    # What is said of the slices holds for their deviations.
+    for name in (
+        "ImageComments", "DerivationDescription", "PatientIdentityRemoved", "DeidentificationMethod", "Laterality"
+    ):  # fmt: skip
         setattr(made, name, first[name].value)
     return made
 

@@ -159,6 +159,7 @@ def reconstruct_slices(
             mapped = estimate_maps(scan) if scan.maps is None else scan
             problem = Problem(mapped, where, torch.Generator().manual_seed(seed))
             if not images:
+                first = scan  # whose place is the volume's
                 chosen = chosen.fit(problem)
                 problem.generator.manual_seed(seed)  # whatever was drawn to settle it
             made, scale = chosen.estimate(problem), problem.scale[:, None, None]
@@ -175,9 +176,9 @@ def reconstruct_slices(
         method=method,
         settings={**chosen.settings, "seed": seed},
         seconds=time.perf_counter() - start,
-        spacing=scan.spacing,
-        name=scan.name,
-        meta=scan.meta,
+        spacing=first.spacing,
+        name=first.name,
+        meta=first.meta,
     )
 
 
