@@ -1,4 +1,4 @@
-"""Other contrasts: what may change, what must not."""
+"""Other contrasts and phases: what may change, what must not."""
 
 import math
 
@@ -29,7 +29,7 @@ def shading(seed):
     """log of the shading alone: an image that is dark but for a few pixels keeps its contrast."""
     image = torch.full(SHAPE, 0.05)
     image[0, :2] = 1
-    varied = vary(image, generator(seed))
+    varied = vary(image, generator(seed)).abs()
     grey = image / image.flatten().quantile(0.999)
     return (varied / grey).log(), image < 0.1
 
@@ -48,12 +48,12 @@ def curves(seed):
     """
     image = torch.full((400, 16), 0.05)
     image[:, ::2] = torch.linspace(0, 1, 400)[:, None]
-    grey = image / image.flatten().quantile(0.999)
-    factor = (vary(image, generator(seed)) / grey).double().log()
+    peak = image.flatten().quantile(0.999)
+    varied = peak * vary(image, generator(seed)).abs()
+    factor = (varied / image).double().log()
     basis = cosines(2, image.shape)
     fit = torch.linalg.lstsq(basis[:, :, 1::2].flatten(1).mT, factor[:, 1::2].reshape(-1, 1)).solution
     smooth = (fit[:, :, None] * basis).sum(0)
-    varied = vary(image, generator(seed)) * image.flatten().quantile(0.999)
     return (varied / smooth.exp())[:, ::2]
 
 
@@ -61,7 +61,7 @@ def test_what_is_dark_stays_dark(brain):
     """Below a tenth of the 99.9th percentile nothing changes but by the shading, a smooth factor."""
     grey = torch.from_numpy(brain.copy()) / np.percentile(brain, 99.9)
     for seed in range(20):
-        varied = vary(brain, generator(seed))
+        varied = vary(brain, generator(seed)).abs()
         factor = (varied / grey)[(grey > 0) & (grey <= 0.1)].log()
         assert factor.abs().max() < 2  # six deviations
         assert (varied[grey == 0] == 0).all()
@@ -69,23 +69,22 @@ def test_what_is_dark_stays_dark(brain):
 
 
 @given(seed=st.integers(0, 2**62), scale=st.floats(1e-6, 1e6), kind=st.sampled_from(["noise", "flat", "zero", "few"]))
-def test_the_result_is_a_magnitude_whatever_the_image(seed, scale, kind):
+def test_the_result_is_an_image_whatever_the_image(seed, scale, kind):
     image = scale * torch.rand(SHAPE, generator=generator(seed))
     image = {"noise": image, "flat": torch.full(SHAPE, scale), "zero": 0 * image, "few": image * (image > 0.99 * scale)}
     before = image[kind].clone()
     varied = vary(image[kind], generator(seed))
     assert torch.equal(image[kind], before)
     assert varied.shape == SHAPE
-    assert varied.dtype == torch.float32
-    assert varied.isfinite().all()
-    assert (varied >= 0).all()
+    assert varied.dtype == torch.complex64
+    assert torch.view_as_real(varied).isfinite().all()
     assert torch.equal(varied == 0, image[kind] == 0)
 
 
 def test_the_units_are_those_of_the_99_9th_percentile(brain):
     one, other = vary(brain, generator(0)), vary(1e4 * brain.astype(np.float64), generator(0))
     assert torch.allclose(one, other, rtol=1e-4, atol=1e-6)
-    peaks = torch.stack([vary(brain, generator(seed)).flatten().quantile(0.999) for seed in range(40)])
+    peaks = torch.stack([vary(brain, generator(seed)).abs().flatten().quantile(0.999) for seed in range(40)])
     assert 0.5 < peaks.median() < 1.5
 
 
@@ -102,7 +101,7 @@ def test_the_generator_says_which(brain):
 def test_contrasts_are_other_contrasts(brain):
     """Ranks of the grey values in the head, before and after; shading alone keeps them at 0.9 and above."""
     inside = brain > 0.15 * np.percentile(brain, 99.9)
-    ranks = [spearmanr(brain[inside], vary(brain, generator(seed)).numpy()[inside]).statistic for seed in range(60)]
+    ranks = [spearmanr(brain[inside], vary(brain, generator(seed)).abs()[inside]).statistic for seed in range(60)]
     assert min(ranks) < 0  # inverted
     assert np.mean(np.array(ranks) < 0.6) > 0.2
     assert max(ranks) > 0.85  # and some nearly as they were
@@ -136,3 +135,52 @@ def test_shading_is_smooth_and_of_the_stated_deviation():
     assert total**0.5 == pytest.approx(0.3, rel=0.2)
     shadings = torch.stack([shading(seed)[0][shading(seed)[1]].mean() for seed in range(20)])
     assert shadings.abs().max() < 0.01  # no change in brightness on the whole
+
+
+def test_a_pixel_depends_on_its_own_grey_value_and_its_place():
+    """So the field is the same whatever lies around; shuffled, the other half still has the same percentile."""
+    image = torch.rand(SHAPE, generator=generator(0))
+    other = image.clone()
+    other[:, ::2] = image[torch.randperm(SHAPE[0], generator=generator(1))][:, ::2]
+    for seed in range(5):
+        one, two = (vary(each, generator(seed)) for each in (image, other))
+        assert torch.allclose(one[:, 1::2], two[:, 1::2], atol=1e-6)
+        assert not torch.allclose(one[:, ::2], two[:, ::2], atol=0.1)
+
+
+def phases(shape, count, value=1.0):
+    """Of an image of one grey value: fields alone."""
+    return torch.stack([vary(torch.full(shape, value), generator(seed)).angle() for seed in range(count)])
+
+
+def turned(phase, axis):
+    """Differences of neighbours, in (−π, π]."""
+    step = phase.diff(dim=axis)
+    return torch.atan2(step.sin(), step.cos())
+
+
+def test_fields_are_smooth_and_some_turn_several_times():
+    phase = phases((96, 96), 60)
+    steps = torch.cat([turned(phase, -1).abs().flatten(1), turned(phase, -2).abs().flatten(1)], 1)
+    assert steps.max() < 2.5  # the steepest source, 9 rad over 4 % of the image, is 1.5 rad a pixel
+    assert steps.quantile(0.99, dim=1).median() < 0.3
+    along = turned(phase, -1).cumsum(-1)
+    turns = (along.amax(-1) - along.amin(-1)).amax(-1) / (2 * math.pi)
+    assert (turns > 1).float().mean() > 0.3
+    assert turns.median() < 2
+    assert phase.mean((1, 2)).std() > 0.5  # no phase is preferred
+
+
+def test_tissues_have_a_phase_of_their_own():
+    """From one grey value to another the phase changes by the same angle everywhere, in another way each time."""
+    angles = []
+    for seed in range(40):
+        one, two = (
+            vary(torch.full(SHAPE, 1.0).index_fill(1, torch.arange(8, 16), grey), generator(seed))
+            for grey in (0.3, 0.6)
+        )
+        change = (two * one.conj())[:, 8:16].angle()
+        assert (change - change.mean()).abs().max() < 1e-3
+        assert (two * one.conj())[:, 16:].angle().abs().max() < 1e-3
+        angles.append(change.mean())
+    assert 0.02 < torch.stack(angles).std() < 0.4

@@ -61,7 +61,7 @@ def moved(mask: Tensor, readout: int, generator: torch.Generator) -> Tensor:
     """Move every line, or point of a 2-D mask, a little: as many as before, and as dense where they were dense.
 
     What is fully sampled around DC stays. Each of the others, in random order, goes to a free place at most R away, R
-    the acceleration along each axis of the mask, or stays where none is free.
+    the acceleration along each axis of the mask, its own among them.
 
     Parameters
     ----------
@@ -77,15 +77,13 @@ def moved(mask: Tensor, readout: int, generator: torch.Generator) -> Tensor:
     fixed[rows if len(mask) > 1 else slice(None), columns] = True
     axes = 1 if len(mask) == 1 else 2
     reach = max(1, round(float(mask.numel() / mask.sum()) ** (1 / axes)))
-    result = mask & fixed
+    result = mask.clone()  # what is fixed is in it
     points = (mask & ~fixed).nonzero()
     for index in torch.randperm(len(points), generator=generator).tolist():
         y, x = points[index].tolist()
+        result[y, x] = False
         top, left = max(0, y - reach), max(0, x - reach)
-        window = (slice(top, y + reach + 1), slice(left, x + reach + 1))
-        free = (~(result | fixed)[window]).nonzero()
-        if len(free):
-            choice = free[torch.randint(len(free), (1,), generator=generator)][0]
-            y, x = top + int(choice[0]), left + int(choice[1])
-        result[y, x] = True
+        free = (~result[top : y + reach + 1, left : x + reach + 1]).nonzero()
+        choice = free[torch.randint(len(free), (1,), generator=generator)][0]
+        result[top + int(choice[0]), left + int(choice[1])] = True
     return result

@@ -32,6 +32,8 @@ from upmri.training.data import Batch
 
 # Iterations of conjugate gradients that come near SENSE's error, to measure a loss by.
 _ROUGH = 8
+# Of the signal's energy: below this SENSE's error is rounding, as in a simulation without noise or gaps.
+_LEAST = 1e-4
 # Scans of the image that the factor of the bootstrap is fitted with, and pixels to each side in its deviation.
 _REPLICATES, _NEIGHBOURS = 8, 2
 # Adam's rate and the splits a step, to adapt to one scan.
@@ -104,7 +106,7 @@ class UpmriLesson(Lesson):
             # Roughly SENSE, by a few iterations: its factors would cost as much as the network's own.
             sense = theta.solve(adjoint, default_damping(batch.sigma), "cg", tolerance=0, iterations=_ROUGH)
             before = projected_loss(sense, lam, target, no_filter) + energy
-        return share * error / before
+        return share * error / torch.maximum(before, _LEAST * energy)
 
     def _supervised(self, network: nn.Module, batch: Batch, on_path: bool) -> Tensor:
         if batch.reference is None:
@@ -116,7 +118,8 @@ class UpmriLesson(Lesson):
             sense = operator.solve(adjoint, default_damping(batch.sigma), "cg", tolerance=0, iterations=_ROUGH)
             energy = truth.abs().square().sum((1, 2))
             before = projected_loss(sense, Identity(), truth, no_filter) + energy
-        return (projected_loss(prediction, Identity(), truth, no_filter) + energy) / before
+        error = projected_loss(prediction, Identity(), truth, no_filter) + energy
+        return error / torch.maximum(before, _LEAST * energy)
 
     def _point(self, batch: Batch, end: Tensor | None) -> tuple[Tensor, Tensor]:
         """x_t and t; 0 and 1 off the path."""

@@ -45,7 +45,7 @@ def vary(image: NDArray[np.floating] | Tensor, generator: torch.Generator) -> Te
     Tensor
         Complex64 (H, W), in units of the 99.9th percentile.
     """
-    grey = torch.from_numpy(np.array(image, dtype=np.float32))
+    grey = torch.from_numpy(np.array(np.asarray(image), dtype=np.float32))
     grey = grey / torch.quantile(grey.flatten(), 0.999).clamp_min(torch.finfo(torch.float32).tiny)
     alpha = torch.rand((), generator=generator)
     magnitude = alpha * grey + (1 - alpha) * _curve(grey, generator)
