@@ -70,7 +70,7 @@ def reconstruction(data: Batch, device: torch.device, repeats: int) -> dict[str,
 
     def whole() -> None:
         operator = SenseOperator(data.maps, data.mask)
-        read_out(network, operator, operator.adjoint(data.kspace))
+        read_out(network, operator, operator.adjoint(data.kspace), data.sigma)
 
     def bare() -> None:
         for _ in range(EVALUATIONS):

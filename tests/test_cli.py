@@ -206,7 +206,8 @@ def test_methods(run):
 
 def test_without_weights_it_is_told_before_anything_is_read(run, scan, shipped):
     (shipped / "apples.safetensors").unlink()
-    one_line(run("recon", "scan.h5", "missing.h5", "-m", "upmri", code=2), "model", "no weights of upmri", "upmri train")
+    done = run("recon", "scan.h5", "missing.h5", "-m", "upmri", code=2)
+    one_line(done, "model", "no weights of upmri", "upmri train")
     assert "No weights" in run("models").stdout
     assert json.loads(run("models", "--json").stdout) == []
     assert "train it" in run("methods").stdout

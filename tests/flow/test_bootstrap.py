@@ -139,7 +139,7 @@ def problem(rng):
     return SenseOperator(maps, mask), rng(2, 4, 6), torch.tensor([0.05, 0.2]).double()
 
 
-def sense(operator, adjoint):
+def sense(operator, adjoint, sigma=None):
     return operator.solve(adjoint, DAMPING)
 
 
@@ -179,8 +179,9 @@ def test_every_replicate_has_lines_of_its_own(problem, monkeypatch):
         given_.append(mask)
         return moved(mask, readout, generator)
 
-    def reconstruct(again, adjoint):
+    def reconstruct(again, adjoint, told):
         asked.append(again)
+        assert torch.equal(told, sigma.repeat(len(adjoint) // 2))
         return sense(again, adjoint)
 
     monkeypatch.setattr(bootstrap, "moved", move)
@@ -199,7 +200,7 @@ def test_without_noise_only_the_lines_speak(problem):
     operator, image, _ = problem
     known = []
 
-    def reconstruct(again, adjoint):
+    def reconstruct(again, adjoint, _):
         known.append(-DAMPING * again.solve(image.repeat(len(adjoint) // 2, 1, 1), DAMPING))
         return sense(again, adjoint)
 

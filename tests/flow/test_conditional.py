@@ -18,6 +18,7 @@ from upmri.physics.sense import SenseOperator
 
 SHAPE = (1, 4, 6)
 SIGMA = 0.05
+NOISE = torch.tensor([SIGMA])
 
 
 @dataclass
@@ -53,7 +54,7 @@ class Toy:
     def adjoint(self):
         return (self.matrix.mH @ self.y).reshape(SHAPE)
 
-    def predict(self, _, adjoint, noisy, t):
+    def predict(self, _, adjoint, noisy, t, __=None):
         """E[x₀ | A*y, x_t], from the joint law of the three."""
         (t,) = set(t.tolist())
         normal = self.matrix.mH @ self.matrix
@@ -72,7 +73,7 @@ class Toy:
     def draw(self, count, steps, start, seed=0):
         generator = torch.Generator().manual_seed(seed)
         return sample(
-            self.predict, self.operator, self.mean, self.adjoint,
+            self.predict, self.operator, self.mean, self.adjoint, NOISE,
             count=count, steps=steps, start=start, generator=generator,
         )  # fmt: skip
 
@@ -110,7 +111,7 @@ def bias(covariance, exact):
 
 def test_the_read_out_is_the_posterior_mean(toy):
     assert torch.linalg.matrix_rank(toy.matrix) == 12
-    assert torch.allclose(read_out(toy.predict, toy.operator, toy.adjoint), toy.mean, atol=1e-9)
+    assert torch.allclose(read_out(toy.predict, toy.operator, toy.adjoint, NOISE), toy.mean, atol=1e-9)
 
 
 def test_the_predictor_at_the_end_of_the_path_knows_the_image(toy):
@@ -168,14 +169,15 @@ def test_the_network_is_asked_once_a_step(toy, steps, start):
     """At times that fall geometrically to LAST; what it says last is the image."""
     asked = []
 
-    def predict(operator, adjoint, noisy, t):
+    def predict(operator, adjoint, noisy, t, sigma):
+        assert sigma is NOISE
         assert operator is toy.operator
         assert adjoint is toy.adjoint
         asked.append((t.item(), noisy, toy.predict(operator, adjoint, noisy, t)))
         return asked[-1][2]
 
     x = sample(
-        predict, toy.operator, toy.mean, toy.adjoint,
+        predict, toy.operator, toy.mean, toy.adjoint, NOISE,
         count=3, steps=steps, start=start, generator=torch.Generator().manual_seed(0),
     )  # fmt: skip
     times = [t for t, _, _ in asked]
@@ -204,13 +206,14 @@ def test_draws_side_by_side_are_draws_one_by_one(rng, monkeypatch, rows):
     torch.manual_seed(0)
     network = Unrolled(replace(SIZES["tiny"], inputs=4), blocks=2, damping=0.5).requires_grad_(False)
     torch.nn.init.normal_(network.network.out.weight, std=0.2)
-    x1, mean = rng(4, 2, 12, 10, dtype=torch.complex64), read_out(network, operator, adjoint)
+    sigma = torch.tensor([0.005, 0.02])
+    x1, mean = rng(4, 2, 12, 10, dtype=torch.complex64), read_out(network, operator, adjoint, sigma)
 
     def draw(which, slices):
         part = SenseOperator(maps[slices], mask[slices])
         monkeypatch.setattr(conditional, "noise", lambda like, _: x1[which, slices].expand_as(like))
         return sample(
-            network, part, mean[slices], adjoint[slices],
+            network, part, mean[slices], adjoint[slices], sigma[slices],
             count=len(x1[which]), steps=3, start=0.7, generator=torch.Generator(),
         )  # fmt: skip
 

@@ -102,9 +102,9 @@ class Watched:
     def __init__(self, answer=None):
         self.asked, self.answer = [], answer
 
-    def __call__(self, operator, adjoint, noisy, t):
+    def __call__(self, operator, adjoint, noisy, t, sigma):
         self.asked.append((operator, adjoint, noisy, t))
-        return network()(operator, adjoint, noisy, t) if self.answer is None else self.answer
+        return network()(operator, adjoint, noisy, t, sigma) if self.answer is None else self.answer
 
 
 # The image, and images around it.
@@ -127,16 +127,17 @@ def test_the_image_is_the_read_out_of_the_network(scan, model):
     problem = Problem(scan, torch.device("cpu"), torch.Generator())
     with torch.no_grad():
         x = weights.load(model).network(
-            problem.operator, problem.adjoint, torch.randn_like(problem.adjoint), torch.ones(2)
+            problem.operator, problem.adjoint, torch.randn_like(problem.adjoint), torch.ones(2), problem.sigma
         )
     assert torch.allclose(recon(scan, model).image, x * problem.scale[:, None, None], rtol=1e-4, atol=1e-5)
 
 
 def test_what_the_weights_would_be_without_learning_is_near_sense(scan, folder):
-    """λ = 0.02 at first, and the U-Net silent."""
+    """λ = 0.02 (σ₀/0.01)^1.5 at first, and the U-Net silent."""
     image = recon(scan, write(folder / "silent.safetensors", std=0.0)).image
     assert evaluate(replace(recon(scan, folder / "silent.safetensors"), image=image))["psnr"] > 20
-    near = upmri.reconstruct(scan, "sense", damping=0.02 / 3).image  # three blocks of λ are nearly one of λ/3
+    scale = Problem(scan, torch.device("cpu"), torch.Generator()).sigma.mean().item() / 0.01
+    near = upmri.reconstruct(scan, "sense", damping=0.02 * scale**1.5 / 3).image  # three blocks of λ: nearly one of λ/3
     assert (image - near).norm() < 0.03 * near.norm()
 
 
@@ -380,8 +381,8 @@ def test_on_the_path_some_lines_are_told_through_noise_alone(batch):
     model = network()
     asked = []
 
-    def watched(operator, adjoint, noisy, t):
-        asked.append((operator, adjoint, noisy, t, model(operator, adjoint, noisy, t)))
+    def watched(operator, adjoint, noisy, t, sigma):
+        asked.append((operator, adjoint, noisy, t, model(operator, adjoint, noisy, t, sigma)))
         return asked[-1][-1]
 
     TOLD.loss(watched, replace(batch, step=8))
@@ -526,4 +527,20 @@ def test_what_validation_looks_at_is_the_image(batch):
     adjoint, model = operator.adjoint(batch.kspace), network()
     with torch.no_grad():
         image = LESSON.predict(model, operator, adjoint, batch.sigma)
-        assert torch.equal(image, model(operator, adjoint, torch.zeros_like(adjoint), torch.ones(2)))
+        assert torch.equal(image, model(operator, adjoint, torch.zeros_like(adjoint), torch.ones(2), batch.sigma))
+
+
+def test_what_is_told_of_the_noise_is_off_a_little(batch):
+    heard = []
+
+    def listen(*asked):
+        heard.append(asked[-1] / batch.sigma)
+        return torch.zeros_like(batch.kspace[:, 0])
+
+    for doubt in (0.0, 0.4):
+        for seed in range(20):
+            sample = replace(batch, seeds=tuple(2 * seed + i for i in range(len(batch))), step=1)
+            replace(LESSON, doubt=doubt).loss(listen, sample)
+    exact, off = (torch.cat(values).log() for values in (heard[:20], heard[20:]))
+    assert exact.abs().max() < 1e-6
+    assert 0.2 < off.std() < 0.6

@@ -21,7 +21,7 @@ _TOGETHER = 8
 
 
 def errors(
-    reconstruct: Callable[[SenseOperator, Tensor], Tensor],
+    reconstruct: Callable[[SenseOperator, Tensor, Tensor], Tensor],
     operator: SenseOperator,
     image: Tensor,
     sigma: Tensor,
@@ -33,7 +33,7 @@ def errors(
     Parameters
     ----------
     reconstruct
-        (A', A'*y') ↦ x̂', for any number of slices.
+        A', A'*y', σ₀ ↦ x̂', for any number of slices.
     operator, image
         A and x̂, (slice, H, W).
     sigma
@@ -50,10 +50,10 @@ def errors(
         masks = torch.cat([moved(mask, image.shape[-2], generator)[None] for _ in range(size) for mask in lines])
         again = SenseOperator(operator.maps.repeat(size, 1, 1, 1), masks)
         truth = image.repeat(size, 1, 1)
-        shape = tuple(again.maps.shape)
-        noise = complex_normal(shape, generator).to(image) * sigma.repeat(size)[:, None, None, None]
+        shape, deviation = tuple(again.maps.shape), sigma.repeat(size)
+        noise = complex_normal(shape, generator).to(image) * deviation[:, None, None, None]
         adjoint = again.normal(truth) + again.adjoint(noise)
-        found.append((reconstruct(again, adjoint) - truth).unflatten(0, (size, -1)))
+        found.append((reconstruct(again, adjoint, deviation) - truth).unflatten(0, (size, -1)))
     return torch.cat(found)
 
 

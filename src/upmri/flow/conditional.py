@@ -1,4 +1,4 @@
-"""The way back from noise to images that a scan allows, with a network D(A*y, x_t, t) that knows the scan.
+"""The way back from noise to images that a scan allows, with a network D(A*y, x_t, t, σ₀) that knows the scan.
 
 D predicts x₀ from the data and from a point of the path x_t = (1−t) x₀ + t x₁. At t = 1 that point says nothing: D is
 the mean of what the data allow, the read-out. Further down D takes sides with the noise that it is shown, and
@@ -18,15 +18,16 @@ from torch import Tensor
 from upmri.flow.path import interpolate, noise
 from upmri.physics.sense import SenseOperator
 
-Predictor = Callable[[SenseOperator, Tensor, Tensor, Tensor], Tensor]
+Predictor = Callable[[SenseOperator, Tensor, Tensor, Tensor, Tensor], Tensor]
+"""A, A*y, x_t, t, σ₀ ↦ D."""
 
 # Below this time the noise is weaker than a scan's own, and nothing is left to decide.
 LAST = 0.005
 
 
-def read_out(network: Predictor, operator: SenseOperator, adjoint: Tensor) -> Tensor:
-    """D(A*y, ·, 1): the mean of what the data allow, (slice, H, W)."""
-    return network(operator, adjoint, torch.zeros_like(adjoint), adjoint.real.new_ones(len(adjoint)))
+def read_out(network: Predictor, operator: SenseOperator, adjoint: Tensor, sigma: Tensor) -> Tensor:
+    """D(A*y, ·, 1, σ₀): the mean of what the data allow, (slice, H, W)."""
+    return network(operator, adjoint, torch.zeros_like(adjoint), adjoint.real.new_ones(len(adjoint)), sigma)
 
 
 def sample(
@@ -34,6 +35,7 @@ def sample(
     operator: SenseOperator,
     mean: Tensor,
     adjoint: Tensor,
+    sigma: Tensor,
     *,
     count: int,
     steps: int,
@@ -46,8 +48,8 @@ def sample(
     ----------
     network
         D.
-    operator, adjoint
-        A and A*y, (slice, H, W).
+    operator, adjoint, sigma
+        A, A*y, (slice, H, W), and σ₀, (slice,).
     mean
         The read-out: D above ``start``, where noise drowns whatever else the path could tell.
     count, steps
@@ -61,7 +63,7 @@ def sample(
     x1 = noise(mean.expand(count, *mean.shape), generator)
     x = interpolate(mean.expand_as(x1), x1, mean.real.new_full((1,), t[0]))
     for now, then in zip(t, [*t[1:], 0.0], strict=True):
-        predicted = network(operator, adjoint, x, mean.real.new_full((len(adjoint),), now))
+        predicted = network(operator, adjoint, x, mean.real.new_full((len(adjoint),), now), sigma)
         x = (1 - then) * predicted + then / now * (x - (1 - now) * predicted)
     return x
 

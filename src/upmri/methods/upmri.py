@@ -59,6 +59,8 @@ class UpmriLesson(Lesson):
         How lines are divided.
     time, path_every
         One step in ``path_every`` is on the path, at times drawn from this law; the others are at t = 1, with Ξ = ∅.
+    doubt
+        Deviation of the logarithm of the σ₀ that the network is told: a scan's own is an estimate.
     supervised
         Learn from the truth instead, given all lines: the same loss with the identity for A_Λ.
     """
@@ -69,6 +71,7 @@ class UpmriLesson(Lesson):
     split: SplitLaw = field(default_factory=SplitLaw)
     time: TimeLaw = field(default_factory=lambda: TimeLaw(location=-3.0, scale=1.2))
     path_every: int = 4
+    doubt: float = 0.4
     supervised: bool = False
 
     def __post_init__(self) -> None:
@@ -98,8 +101,8 @@ class UpmriLesson(Lesson):
         end = None
         if on_path:
             with torch.no_grad():
-                end = read_out(network, more, more.adjoint(batch.kspace))
-        prediction = network(theta, adjoint, *self._point(batch, end))
+                end = read_out(network, more, more.adjoint(batch.kspace), batch.sigma)
+        prediction = network(theta, adjoint, *self._point(batch, end), self._told(batch))
         energy = (batch.kspace * judged[:, None]).abs().square().sum((1, 2, 3))
         error = projected_loss(prediction, lam, target, no_filter) + energy
         with torch.no_grad():
@@ -113,7 +116,7 @@ class UpmriLesson(Lesson):
             raise InputError("lesson.supervised: needs scans with a reference")
         operator, truth = SenseOperator(batch.maps, batch.mask), batch.reference
         adjoint = operator.adjoint(batch.kspace)
-        prediction = network(operator, adjoint, *self._point(batch, truth if on_path else None))
+        prediction = network(operator, adjoint, *self._point(batch, truth if on_path else None), self._told(batch))
         with torch.no_grad():
             sense = operator.solve(adjoint, default_damping(batch.sigma), "cg", tolerance=0, iterations=_ROUGH)
             energy = truth.abs().square().sum((1, 2))
@@ -129,16 +132,21 @@ class UpmriLesson(Lesson):
         t = batch.times(self.time)
         return interpolate(end, batch.noise(), t), t
 
-    def predict(self, network: nn.Module, operator: SenseOperator, adjoint: Tensor, sigma: Tensor) -> Tensor:  # noqa: ARG002
+    def _told(self, batch: Batch) -> Tensor:
+        """σ₀, more or less."""
+        off = torch.cat([torch.randn(1, generator=generator) for generator in batch.generators])
+        return batch.sigma * torch.exp(self.doubt * off).to(batch.sigma)
+
+    def predict(self, network: nn.Module, operator: SenseOperator, adjoint: Tensor, sigma: Tensor) -> Tensor:
         """The read-out."""
-        return read_out(network, operator, adjoint)
+        return read_out(network, operator, adjoint, sigma)
 
     def calibrate(self, network: nn.Module, batches: Iterable[Batch]) -> dict[str, Any]:
         """Fit the one factor of the bootstrap: the median over scans of true over foretold error on held-out lines."""
         ratios = []
         for batch in batches:
             test = HeldOut.draw(batch.maps, batch.mask, batch.kspace, batch.generators)
-            image = read_out(network, test.operator, test.adjoint)
+            image = read_out(network, test.operator, test.adjoint, batch.sigma)
             again = partial(read_out, network)
             foretold = errors(again, test.operator, image, batch.sigma, batch.generators[0], _REPLICATES)
             foretold = test.judge.forward(foretold).abs().square().sum((0, 2, 3, 4)) / _REPLICATES
@@ -212,17 +220,17 @@ class Upmri(Method):
 
     def reconstruct(self, problem: Problem) -> Tensor:
         """The read-out."""
-        return read_out(self._network(problem), problem.operator, problem.adjoint)
+        return read_out(self._network(problem), problem.operator, problem.adjoint, problem.sigma)
 
     def estimate(self, problem: Problem) -> Estimate:
         """The read-out, and if wanted images around it with their deviation."""
         network, card = self._network(problem), self._model(problem).card
-        mean = read_out(network, problem.operator, problem.adjoint)
+        mean = read_out(network, problem.operator, problem.adjoint, problem.sigma)
         if self.samples == 1:
             return Estimate(mean)
         if self.steps is not None:
             drawn = sample(
-                network, problem.operator, mean, problem.adjoint,
+                network, problem.operator, mean, problem.adjoint, problem.sigma,
                 count=self.samples, steps=self.steps, start=self.start, generator=problem.generator,
             )  # fmt: skip
             return Estimate(mean, drawn, drawn.abs().std(0))
@@ -282,4 +290,4 @@ def held_out_error(model: weights.Model, problem: Problem) -> float:
     """Error on a fifth of the scan's lines that the network is not given."""
     generators = [torch.Generator().manual_seed(0) for _ in problem.scan.mask]
     test = HeldOut.draw(problem.operator.maps, problem.operator.mask, problem.kspace, generators)
-    return float(test.error(read_out(model.network, test.operator, test.adjoint)).sum())
+    return float(test.error(read_out(model.network, test.operator, test.adjoint, problem.sigma)).sum())

@@ -9,14 +9,18 @@ from upmri.flow.path import broadcast
 from upmri.networks.adm import Adm, AdmConfig
 from upmri.physics.sense import SenseOperator
 
+# σ₀ for which λ₁ is the damping, and the least and the most of it that is believed.
+_USUAL, _NOISE = 0.01, (1e-3, 0.1)
+
 
 class Unrolled(nn.Module):
-    """D(A*y, x_t, t): K blocks that share one U-Net U and one damping λ.
+    """D(A*y, x_t, t, σ₀): K blocks that share one U-Net U and one damping λ.
 
     From x = x̃₀ = (N + λI)⁻¹ A*y, each block adds what the U-Net sees fit and returns to the data:
 
         z = x + D U([x, (1−t) x_t], t),    x = (N + λI)⁻¹ (A*y + λ z).
 
+    λ = λ₁ (σ₀/0.01)^1.5 follows the noise as SENSE's does: the less of it, the more the data are believed.
     D keeps the object's support: outside it no coil sees anything, so nothing would hold what the U-Net puts there.
     At t = 1 the point of the path is noise alone, and is not shown. The network knows the mask through N, so what it
     says of lines that were not sampled must be taught by lines that it did not see.
@@ -28,7 +32,7 @@ class Unrolled(nn.Module):
     blocks
         K.
     damping
-        λ at the start; it is learnt.
+        λ₁ at the start; it is learnt.
     """
 
     def __init__(self, config: AdmConfig, *, blocks: int = 4, damping: float = 0.02) -> None:
@@ -37,9 +41,24 @@ class Unrolled(nn.Module):
         self.network = Adm(config)
         self.log_damping = nn.Parameter(torch.tensor(damping).log())
 
-    def forward(self, operator: SenseOperator, adjoint: Tensor, noisy: Tensor, t: Tensor) -> Tensor:
-        """Predict the image x₀ (…, slice, H, W) from A*y (slice, H, W) and from x_t (…, slice, H, W), t (slice,)."""
-        damping = self.log_damping.exp()
+    def forward(self, operator: SenseOperator, adjoint: Tensor, noisy: Tensor, t: Tensor, sigma: Tensor) -> Tensor:
+        """Predict the image x₀.
+
+        Parameters
+        ----------
+        operator, adjoint
+            A and A*y, (slice, H, W).
+        noisy, t
+            x_t, (…, slice, H, W), and t, (slice,).
+        sigma
+            σ₀, (slice,).
+
+        Returns
+        -------
+        Tensor
+            (…, slice, H, W).
+        """
+        damping = self.log_damping.exp() * (sigma.clamp(*_NOISE) / _USUAL) ** 1.5
         shown = channels(((1 - broadcast(t, adjoint)) * noisy).flatten(0, -3))
         times = t.expand(len(shown) // len(t), -1).flatten()
         support = operator.support
@@ -47,7 +66,7 @@ class Unrolled(nn.Module):
         for _ in range(self.blocks):
             change = self.network(torch.cat([channels(x.flatten(0, -3)), shown], 1), times)
             z = x + support * complex_image(change).reshape(x.shape)
-            x = operator.solve(adjoint + damping * z, damping)
+            x = operator.solve(adjoint + damping[:, None, None] * z, damping)
         return x
 
 

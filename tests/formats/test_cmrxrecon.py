@@ -1,0 +1,300 @@
+"""CMRxRecon files as the challenges' documentation describes them, tiny, and what a hostile one could look like."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+import zlib
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+import torch
+
+import upmri
+from upmri import InputError, load
+from upmri.formats import guard, open_source
+from upmri.physics.fourier import ifft2c
+
+PAIR = np.dtype([("real", "<f4"), ("imag", "<f4")])
+FRAMES, SLICES, COILS, KY, KX = 3, 4, 2, 12, 20
+
+
+def pairs(kspace: np.ndarray, dtype: str = "<f4") -> np.ndarray:
+    stored = np.empty(kspace.shape, np.dtype([("real", dtype), ("imag", dtype)]))
+    stored["real"], stored["imag"] = kspace.real, kspace.imag
+    return stored
+
+
+def write(path: Path, name: str, array: Any, **options: Any) -> Path:
+    """Write one variable as MATLAB does: its mark in front, compressed chunks, the class as an attribute."""
+    with h5py.File(path, "w", userblock_size=512) as file:
+        stored = file.create_dataset(name, data=array, **({"compression": 3, "chunks": True} | options))
+        stored.attrs["MATLAB_class"] = np.bytes_(b"single")
+    mark(path)
+    return path
+
+
+def mark(path: Path) -> None:
+    text = b"MATLAB 7.3 MAT-file, Platform: GLNXA64, Created on: Mon Mar 13 00:00:00 2023 HDF5 schema 1.00 ."
+    with path.open("r+b") as file:
+        file.write(text.ljust(116) + b"\0" * 8 + b"\0\2IM")
+
+
+def undersample(kspace: np.ndarray, every: int) -> np.ndarray:
+    mask = np.zeros(KY, bool)
+    mask[::every] = mask[4:8] = True
+    return kspace * mask[:, None]
+
+
+@pytest.fixture
+def kspace(gaussian):
+    """(frame, slice, coil, ky, kx), as h5py sees it."""
+    return gaussian(FRAMES, SLICES, COILS, KY, KX)
+
+
+@pytest.fixture
+def path(tmp_path, kspace):
+    return write(tmp_path / "T1map.mat", "kspace_sub04", pairs(undersample(kspace, 4)))
+
+
+def refuse(path: Path, complaint: str, **options: Any) -> None:
+    start = time.perf_counter()
+    with pytest.raises(InputError, match=complaint) as caught:
+        load(path, **options)
+    assert time.perf_counter() - start < 5
+    assert str(caught.value).startswith(f"{path}: ")
+    assert "\n" not in str(caught.value)
+
+
+# --- what is read -----------------------------------------------------------------------------------------------------
+
+
+def test_a_mapping_becomes_a_scan(path, kspace):
+    scan = load(path)
+    assert scan.kspace.shape == (FRAMES * SLICES, COILS, KX, KY)
+    assert scan.mask.shape == (FRAMES * SLICES, 1, KY)
+    assert scan.name == "T1map"
+    assert scan.meta == {
+        "variable": "kspace_sub04",
+        "axes": {"weight": FRAMES, "slice": SLICES},
+        "nominal_acceleration": 4,
+    }
+    assert scan.acceleration == pytest.approx(KY / 6)  # with the four lines in the middle, of which one is a fourth
+    expected = undersample(kspace, 4)
+    for weight in range(FRAMES):
+        for number in range(SLICES):
+            np.testing.assert_array_equal(
+                scan.kspace[weight * SLICES + number], expected[weight, number].swapaxes(1, 2)
+            )
+
+
+@pytest.mark.parametrize(
+    "slices", [None, 0, -1, 5, "2:7", "3::4", "1::3", "0:12:5", "4:8", slice(7, None), slice(None, 3)]
+)
+def test_slices_are_those_of_the_whole(path, slices):
+    whole, part = load(path), load(path, slices)
+    wanted = upmri.formats.source.select(slices, FRAMES * SLICES)
+    assert torch.equal(part.kspace, whole.kspace[list(wanted)])
+    assert torch.equal(part.mask, whole.mask[list(wanted)])
+
+
+def test_only_what_is_asked_for_is_read(path, monkeypatch):
+    read = []
+    honest = guard.read_part
+
+    def spy(dataset, part, **options):
+        array = honest(dataset, part, **options)
+        read.append((part, array.shape[:-3]))
+        return array
+
+    monkeypatch.setattr(guard, "read_part", spy)
+    with open_source(path) as source:
+        assert (source.slices, source.coils, source.matrix) == (FRAMES * SLICES, COILS, (KX, KY))
+        assert source.format == "CMRxRecon MATLAB 7.3"
+        assert not read
+        source.read("1::4")
+    assert read == [((frame, slice(1, 2, 4)), (1,)) for frame in range(FRAMES)]
+
+
+@pytest.mark.parametrize(
+    ("file", "name", "meta"),
+    [
+        ("cine_sax.mat", "kspace_full", {"axes": {"frame": FRAMES, "slice": SLICES}}),
+        ("cine_lax.mat", "kspace_sub08", {"axes": {"frame": FRAMES, "slice": SLICES}, "nominal_acceleration": 8}),
+        ("T2map.mat", "kspace_sub10", {"axes": {"weight": FRAMES, "slice": SLICES}, "nominal_acceleration": 10}),
+        (
+            "cine_lax_kus_Uniform8.mat",
+            "kus",
+            {"axes": {"frame": FRAMES, "slice": SLICES}, "nominal_acceleration": 8, "pattern": "Uniform"},
+        ),
+        (
+            "T1map_kus_ktGaussian24.mat",
+            "kus",
+            {"axes": {"weight": FRAMES, "slice": SLICES}, "nominal_acceleration": 24, "pattern": "ktGaussian"},
+        ),
+        ("aorta_sag.mat", "kspace", {"axes": {"frame": FRAMES, "slice": SLICES}}),
+        ("renamed.mat", "kus", {"axes": {"frame": FRAMES, "slice": SLICES}}),
+    ],
+)
+def test_every_challenge_is_read(tmp_path, kspace, file, name, meta):
+    scan = load(write(tmp_path / file, name, pairs(kspace)))
+    assert scan.meta == {"variable": name, **meta}
+    assert scan.acceleration == 1
+
+
+@pytest.mark.parametrize("axes", [3, 4])
+def test_axes_of_length_one_may_be_missing(tmp_path, kspace, axes):
+    # Black blood has no frames, and MATLAB drops every last axis of length 1.
+    kspace = kspace[0, 0] if axes == 3 else kspace[0]
+    scan = load(write(tmp_path / "blackblood.mat", "kspace_full", pairs(kspace)))
+    assert scan.meta["axes"] == {"frame": 1, "slice": 1 if axes == 3 else SLICES}
+    np.testing.assert_array_equal(scan.kspace, kspace.reshape(-1, COILS, KY, KX).swapaxes(-1, -2))
+
+
+@pytest.mark.parametrize("stored", [lambda k: pairs(k, "<f8"), lambda k: pairs(k, ">f4"), lambda k: k])
+def test_numbers_of_any_kind_are_read(tmp_path, kspace, stored):
+    scan = load(write(tmp_path / "x.mat", "kspace_full", stored(kspace)))
+    np.testing.assert_array_equal(scan.kspace[5], kspace[1, 1].swapaxes(-1, -2))
+
+
+def test_masks_may_differ_from_frame_to_frame_and_be_two_dimensional(tmp_path, kspace):
+    lines = np.zeros((FRAMES, 1, 1, KY, 1), bool)
+    for frame in range(FRAMES):
+        lines[frame, :, :, frame::4] = True
+    scan = load(write(tmp_path / "x_kus_ktUniform4.mat", "kus", pairs(kspace * lines)))
+    assert scan.mask.shape == (FRAMES * SLICES, 1, KY)
+    assert [mask[0].nonzero()[0].item() for mask in scan.mask] == [0] * 4 + [1] * 4 + [2] * 4
+    points = np.random.default_rng(0).random((KY, KX)) < 0.4
+    scan = load(write(tmp_path / "x_kus_ktRadial4.mat", "kus", pairs(kspace * points)))
+    np.testing.assert_array_equal(scan.mask[0], points.T)
+
+
+def test_a_mask_beside_it_is_not_needed_and_no_scan(path):
+    mask = write(path.with_name("T1map_mask.mat"), "mask04", np.ones((KY, KX)))
+    assert load(path).acceleration == 2
+    refuse(mask, "expected one variable of kspace_full, .* got a mask, which is found from k-space itself")
+
+
+def test_a_file_that_python_wrote_is_read_too(tmp_path, kspace):
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file["kspace_full"] = pairs(kspace)
+    assert len(load(tmp_path / "x.h5")) == FRAMES * SLICES
+
+
+def test_an_object_comes_back_where_and_as_it_was(tmp_path):
+    rows, columns = 40, 24
+    y, x = np.mgrid[:rows, :columns]
+    image = np.exp(-((y - 12) ** 2 + (x - 8) ** 2) / 18) + 0.5 * np.exp(-((y - 26) ** 2 + (x - 14) ** 2) / 32)
+    truth = upmri.simulate(np.stack([image, image / 2]), coils=4, acceleration=1, noise=0)
+    stored = truth.kspace.numpy().swapaxes(-1, -2)[:, None]  # two weights of one slice
+    scan = load(write(tmp_path / "T2map.mat", "kspace_full", pairs(1e-4 * stored)))
+    assert scan.meta["axes"] == {"weight": 2, "slice": 1}
+    torch.testing.assert_close(ifft2c(scan.kspace), 1e-4 * ifft2c(truth.kspace))
+
+
+# --- what is refused --------------------------------------------------------------------------------------------------
+
+
+def virtual(file: h5py.File, other: Path) -> None:
+    layout = h5py.VirtualLayout((2, 2, 2, 4, 4), PAIR)
+    layout[:] = h5py.VirtualSource(str(other), "kspace_sub04", layout.shape)
+    file.create_virtual_dataset("kspace_full", layout)
+
+
+def make(*shape: int, dtype: Any = PAIR, **options: Any):
+    return lambda file, _: file.create_dataset("kspace_full", shape, dtype, **options)
+
+
+@pytest.mark.parametrize(
+    ("fill", "complaint"),
+    [
+        (
+            lambda f, o: f.__setitem__("kspace_full", h5py.ExternalLink(str(o), "/kspace_sub04")),
+            "leads to another file",
+        ),
+        (virtual, "kspace_full: its data lies in another file"),
+        (
+            lambda f, o: make(2, 2, 2, 4, 4, external=[(str(o), 0, h5py.h5f.UNLIMITED)])(f, o),
+            "kspace_full: its data lies in another file",
+        ),
+        (make(1000, 10, 10, 10**5, 10**2, chunks=True), "more than the limit"),
+        (make(1, 1, 1, 10**5, 10**7, chunks=True), "more than the limit"),
+        (make(2, 2, 2, 4, 4, dtype="f4"), r"kspace_full: expected complex .* got float32 \(2, 2, 2, 4, 4\)"),
+        (make(2, 2, 2, 4, 4, dtype=[("real", "f4"), ("imag", "f8")]), "kspace_full: expected complex"),
+        (make(2, 2, 2, 4, 4, dtype=[("real", "i4"), ("imag", "i4")]), "kspace_full: expected complex"),
+        (make(2, 2, 2, 4, 4, dtype=[("x", "f4"), ("y", "f4")]), "kspace_full: expected complex"),
+        (make(2, 2, 2, 4, 4, dtype=h5py.vlen_dtype(np.float32)), "expected an array of numbers"),
+        (make(2, 2, 2, 2, 4, 4), "kspace_full: expected complex"),
+        (make(4, 4), "kspace_full: expected complex"),
+        (make(0, 2, 2, 4, 4), "kspace_full: expected complex"),
+        (make(2, 2, 2, 4, 4), "nothing was sampled"),
+        (lambda f, _: f.create_group("kspace_full"), "kspace_full: expected a dataset, got a group"),
+        (lambda f, _: f.create_dataset("kspace_full", data=pairs(np.full((2, 4, 4), np.nan + 0j))), "expected finite"),
+        (
+            lambda f, _: f.create_dataset("kspace_full", data=pairs(np.full((2, 4, 4), 1e300 + 0j), "f8")),
+            "expected fin",
+        ),
+        (lambda *_: None, "expected one variable of kspace_full, kspace_sub04.* got none of them"),
+        (lambda f, _: f.__setitem__("kspace_single_full", [1.0]), "got single-coil k-space"),
+        (lambda f, _: (make(2, 4, 4)(f, _), f.__setitem__("kus", [1.0])), "got kspace_full and kus"),
+    ],
+)
+def test_what_is_wrong_inside_is_named(path, tmp_path, fill, complaint):
+    with h5py.File(tmp_path / "x.mat", "w", userblock_size=512) as file:
+        fill(file, path)
+    mark(tmp_path / "x.mat")
+    refuse(tmp_path / "x.mat", complaint)
+
+
+def test_chunks_that_inflate_beyond_their_shape_are_refused(tmp_path):
+    with h5py.File(tmp_path / "x.mat", "w", userblock_size=512) as file:
+        data = file.create_dataset("kspace_full", (2, 2, 1, 8, 8), PAIR, chunks=(1, 2, 1, 8, 8), compression=3)
+        data[:] = pairs(np.ones(data.shape, np.complex64))
+        data.id.write_direct_chunk((1, 0, 0, 0, 0), zlib.compress(bytes(2**26), 9))
+    mark(tmp_path / "x.mat")
+    load(tmp_path / "x.mat", "0:2")
+    refuse(tmp_path / "x.mat", "a compressed chunk holds more than the 1024 bytes it declares", slices="0:3")
+
+
+def test_a_limit_is_kept(tmp_path, kspace):
+    path, one = write(tmp_path / "x.mat", "kus", pairs(kspace), chunks=(1, 1, COILS, KY, KX)), COILS * KX * KY * 8
+    assert len(load(path, 0, max_bytes=one)) == 1
+    refuse(path, "2 of 12 slices: .* more than the limit", slices="0:2", max_bytes=one)
+    write(path, "kus", pairs(kspace), chunks=kspace.shape)  # all of it must be unpacked for one slice
+    refuse(path, "one chunk: .* more than the limit", slices=0, max_bytes=one)
+
+
+def test_files_cut_short_are_refused_wherever_they_end(path):
+    whole = path.read_bytes()
+    for length in (1, 100, 511, 520, 700, len(whole) // 2, len(whole) - 1):
+        path.write_bytes(whole[:length])
+        refuse(path, "damaged|cut short|not a kind of file")
+
+
+def test_other_matlab_files_are_not_known(tmp_path):
+    (tmp_path / "x.mat").write_bytes(b"MATLAB 5.0 MAT-file, Platform: GLNXA64".ljust(512))
+    refuse(tmp_path / "x.mat", "not a kind of file that is known")
+
+
+def test_files_with_bytes_overwritten_are_read_or_refused(path):
+    """In a process of its own, so that what hangs or crashes HDF5 fails this test and no other."""
+    code = """if True:
+        import contextlib, sys
+        from pathlib import Path
+        import numpy as np
+        from upmri import InputError, load
+        path = Path(sys.argv[1])
+        whole, rng = path.read_bytes(), np.random.default_rng(0)
+        for _ in range(150):
+            damaged = bytearray(whole)
+            for at in rng.integers(min(len(whole), 6000), size=3):
+                damaged[at] = rng.integers(256)
+            path.write_bytes(damaged)
+            with contextlib.suppress(InputError):
+                load(path)
+    """
+    subprocess.run([sys.executable, "-c", code, path], check=True, timeout=120)

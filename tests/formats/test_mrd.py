@@ -1,0 +1,580 @@
+from __future__ import annotations
+
+import contextlib
+import shutil
+import subprocess
+import time
+from pathlib import Path
+
+import h5py
+import ismrmrd
+import numpy as np
+import pytest
+import torch
+
+from upmri import InputError, load, reconstruct
+from upmri.formats import mrd, open_source
+from upmri.physics.fourier import fft1c, fft2c, ifft1c, ifft2c
+
+SAMPLES, LINES, COILS = 16, 6, 2
+SHEPP_LOGAN = "ismrmrd_generate_cartesian_shepp_logan"
+
+
+def xml(
+    samples=SAMPLES, lines=LINES, partitions=1, cut=2, trajectory="cartesian", centre=None, more="", head=""
+) -> str:
+    centre = lines // 2 if centre is None else centre
+    return f"""<?xml version="1.0"?><ismrmrdHeader xmlns="http://www.ismrm.org/ISMRMRD">
+    <subjectInformation><patientName>Jane Doe</patientName><patientID>4711</patientID></subjectInformation>{head}
+    <encoding><encodedSpace><matrixSize><x>{samples}</x><y>{lines}</y><z>{partitions}</z></matrixSize>
+      <fieldOfView_mm><x>{100 * cut}</x><y>120</y><z>5</z></fieldOfView_mm></encodedSpace>
+    <reconSpace><matrixSize><x>{samples // cut}</x><y>{lines}</y><z>{partitions}</z></matrixSize>
+      <fieldOfView_mm><x>100</x><y>120</y><z>5</z></fieldOfView_mm></reconSpace>
+    <encodingLimits>
+      <kspace_encoding_step_1><center>{centre}</center></kspace_encoding_step_1>
+      <kspace_encoding_step_2><center>{partitions // 2}</center></kspace_encoding_step_2>
+    </encodingLimits><trajectory>{trajectory}</trajectory>{more}</encoding></ismrmrdHeader>"""
+
+
+def readout(data, line=0, flags=(), centre=None, partition=0, space=0, dwell=5.0, position=(0, 0, 0), **idx):
+    acquisition = ismrmrd.Acquisition.from_array(np.ascontiguousarray(data, np.complex64))
+    acquisition.center_sample = data.shape[-1] // 2 if centre is None else centre
+    acquisition.sample_time_us = dwell
+    acquisition.encoding_space_ref = space
+    acquisition.position[:] = position
+    acquisition.discard_pre, acquisition.discard_post = idx.pop("discard", (0, 0))
+    acquisition.idx.kspace_encode_step_1, acquisition.idx.kspace_encode_step_2 = line, partition
+    for name, value in idx.items():
+        setattr(acquisition.idx, name, value)
+    for flag in flags:
+        acquisition.setFlag(flag)
+    return acquisition
+
+
+def write(path: Path, readouts, header: str | bytes | None = None, group="dataset") -> Path:
+    with ismrmrd.Dataset(str(path), group, mode="a") as file:
+        file.write_xml_header(xml() if header is None else header)
+        for one in readouts:
+            file.append_acquisition(one)
+    return path
+
+
+def image(*shape: int, seed: int = 0) -> torch.Tensor:
+    """Coil images (…, coil, readout, phase), nothing of which lies outside the field of view."""
+    rng = np.random.default_rng(seed)
+    return torch.from_numpy((rng.standard_normal(shape) + 1j * rng.standard_normal(shape)).astype(np.complex64))
+
+
+def measured(truth: torch.Tensor, samples: int = SAMPLES) -> np.ndarray:
+    """K-space (coil, line, sample) of (coil, readout, phase) with the readout oversampled."""
+    wide = torch.zeros(truth.shape[0], samples, truth.shape[2], dtype=truth.dtype)
+    first = samples // 2 - truth.shape[1] // 2
+    wide[:, first : first + truth.shape[1]] = truth
+    return fft2c(wide).mT.numpy()
+
+
+def readouts(kspace: np.ndarray, **options) -> list:
+    return [readout(kspace[:, line], line, **options) for line in range(kspace.shape[1])]
+
+
+def close(a: torch.Tensor, b: torch.Tensor, tolerance: float = 1e-5) -> bool:
+    return bool((a - b).norm() <= tolerance * b.norm())
+
+
+@pytest.fixture
+def truth() -> torch.Tensor:
+    return image(COILS, SAMPLES // 2, LINES)
+
+
+@pytest.fixture
+def simple(tmp_path, truth) -> Path:
+    return write(tmp_path / "x.h5", readouts(measured(truth)))
+
+
+# --- files that others write ------------------------------------------------------------------------------------------
+
+
+def generate(path: Path, *options: str) -> Path:
+    if shutil.which(SHEPP_LOGAN) is None:
+        pytest.skip(f"{SHEPP_LOGAN} is not installed")
+    subprocess.run([SHEPP_LOGAN, *options, "-o", str(path)], check=True, capture_output=True)
+    return path
+
+
+def stored(path: Path, name: str) -> torch.Tensor:
+    with h5py.File(path) as file:
+        data = file[f"dataset/{name}"][0]
+    return torch.from_numpy((data["real"] + 1j * data["imag"]).astype(np.complex64)).mT
+
+
+def test_the_image_of_the_official_generator_is_what_it_says(tmp_path):
+    path = generate(tmp_path / "x.h5", "-m", "32", "-c", "4", "-n", "0")
+    scan = load(path)
+    assert (scan.matrix, scan.coils, len(scan), scan.noise, scan.meta) == ((32, 32), 4, 1, None, {})
+    assert scan.spacing == pytest.approx((300 / 32, 300 / 32, 6))
+    assert scan.mask.shape == (1, 1, 32)
+    assert close(ifft2c(scan.kspace[0]), stored(path, "csm") * stored(path, "phantom"))
+
+
+def test_the_official_generator_accelerated_with_noise_and_calibration(tmp_path):
+    path = generate(tmp_path / "x.h5", "-m", "64", "-c", "4", "-n", "0.02", "-a", "4", "-w", "24", "-C", "-r", "2")
+    with open_source(path) as source:
+        assert (source.format, source.slices, source.coils, source.matrix) == ("ISMRMRD", 8, 4, (64, 64))
+        scan = source.read("2:4")
+        covariance = source._covariance
+    assert scan.noise == 1
+    assert scan.meta["axes"] == {"repetition": 8}
+    assert scan.meta["noise"].startswith("coils whitened with 128 noise samples")
+    expected = torch.zeros(2, 64, dtype=torch.bool)
+    expected[:, 20:44] = True  # the generator's calibration
+    expected[0, 2::4] = expected[1, 3::4] = True
+    assert torch.equal(scan.mask[:, 0], expected)
+    factor = torch.linalg.cholesky(covariance).to(torch.complex64)
+    coil_images = stored(path, "csm") * stored(path, "phantom")
+    clean = fft2c(torch.linalg.solve_triangular(factor, coil_images.flatten(1), upper=False).reshape(4, 64, 64))
+    noise = (scan.kspace[0] - clean)[:, :, expected[0]]
+    assert noise.abs().square().mean().item() == pytest.approx(1, abs=0.1)
+    rec = reconstruct(scan[0], "sense")
+    phantom = stored(path, "phantom").abs()
+    found = rec.image[0].abs()
+    found = found * (found * phantom).sum() / found.square().sum()
+    assert (found - phantom).norm() < 0.25 * phantom.norm()
+
+
+# --- where readouts go ------------------------------------------------------------------------------------------------
+
+
+def test_oversampling_is_cut_away(simple, truth):
+    scan = load(simple)
+    assert close(ifft2c(scan.kspace[0]), truth)
+    assert scan.spacing == pytest.approx((12.5, 20, 5))
+    assert scan.name == "x"
+
+
+def test_a_readout_without_oversampling_is_not_touched(tmp_path, truth):
+    kspace = measured(truth, SAMPLES // 2)
+    scan = load(write(tmp_path / "x.h5", readouts(kspace), xml(samples=SAMPLES // 2, cut=1)))
+    assert torch.equal(scan.kspace[0], torch.from_numpy(kspace).mT)
+
+
+def test_the_patient_stays_out(simple):
+    scan = load(simple)
+    assert "Jane" not in repr(scan.meta)
+    assert "4711" not in repr(scan.meta)
+
+
+def test_frames_lie_along_the_slice_axis_slices_fastest_in_the_order_of_their_places(tmp_path):
+    truths = image(2, 3, COILS, SAMPLES // 2, LINES)
+    heights = {0: 4.0, 1: -1.0, 2: 1.5}  # of slices as they are counted
+    found = [
+        one
+        for repetition in range(2)
+        for number in (2, 0, 1)
+        for one in readouts(
+            measured(truths[repetition, number]),
+            slice=number,
+            repetition=repetition,
+            position=(0.0, heights[number], 0.1),
+        )
+    ]
+    path = write(tmp_path / "x.h5", found)
+    scan = load(path)
+    assert scan.meta["axes"] == {"repetition": 2, "slice": 3}
+    assert close(ifft2c(scan.kspace), truths[:, [1, 2, 0]].flatten(0, 1))
+    assert torch.equal(load(path, "1::2").kspace, scan.kspace[1::2])
+    assert torch.equal(load(path, -1).kspace, scan.kspace[-1:])
+
+
+def test_contrasts_phases_and_sets_are_frames_and_gaps_are_named(tmp_path, truth):
+    kinds = [{"contrast": 1}, {"phase": 2}, {"set": 1, "contrast": 1}]
+    scan = load(write(tmp_path / "x.h5", [one for kind in kinds for one in readouts(measured(truth), **kind)]))
+    assert "axes" not in scan.meta
+    assert scan.meta["frames"] == [
+        {"phase": 0, "set": 0, "contrast": 1},
+        {"phase": 0, "set": 1, "contrast": 1},
+        {"phase": 2, "set": 0, "contrast": 0},
+    ]
+
+
+def test_averages_are_averaged(tmp_path, truth):
+    kspace = measured(truth)
+    noise = [readout(image(COILS, 500, seed=9).numpy(), flags=[19])]
+    both = readouts(0.5 * kspace, average=0) + readouts(1.5 * kspace, average=1)
+    scan = load(write(tmp_path / "x.h5", both))
+    assert close(ifft2c(scan.kspace[0]), truth)
+    assert scan.meta["averages"] == 2
+    scan = load(write(tmp_path / "y.h5", noise + both))
+    assert scan.noise == pytest.approx(2**-0.5)
+
+
+def test_partial_fourier_lines_find_their_place_and_the_rest_is_unsampled(tmp_path, truth):
+    kspace = measured(truth)
+    found = [readout(kspace[:, line], line - 2) for line in range(2, LINES)]
+    scan = load(write(tmp_path / "x.h5", found, xml(centre=LINES // 2 - 2)))
+    assert scan.mask[0, 0].tolist() == [False] * 2 + [True] * 4
+    assert close(scan.kspace[0, :, :, 2:], fft2c(truth)[:, :, 2:])
+
+
+@pytest.mark.parametrize("cut", [1, 2])
+def test_an_asymmetric_echo_is_a_part_of_whole_lines(tmp_path, cut):
+    # Smooth along the readout, as what is cut away of k-space smears: 64 samples of which the first 14 are missing.
+    size, missing = 64 // cut, 14
+    truth = image(COILS, size, LINES)
+    truth *= torch.hann_window(size)[:, None]
+    kspace = measured(truth, 64)
+    found = [readout(kspace[:, line, missing:], line, centre=32 - missing) for line in range(LINES)]
+    scan = load(write(tmp_path / "x.h5", found, xml(samples=64, cut=cut)))
+    assert scan.mask.shape == (1, 1, LINES)
+    assert bool(scan.mask.all())
+    gap = missing // cut
+    assert scan.meta["partial echo"] == pytest.approx(1 - gap / size, abs=1e-4)
+    assert not scan.kspace[0, :, :gap].any()
+    expected = fft2c(truth)[:, gap:]
+    assert close(scan.kspace[0, :, gap:], expected, 1e-5 if cut == 1 else 0.1)
+    far = 8  # samples away from where the echo begins
+    assert close(scan.kspace[0, :, gap + far :], expected[:, far:], 1e-5 if cut == 1 else 0.03)
+
+
+def test_reverse_readouts_are_turned_and_samples_to_discard_left_out(tmp_path, truth):
+    kspace = measured(truth)
+    found = [
+        readout(kspace[:, line, ::-1] if line % 2 else kspace[:, line], line, flags=[22] if line % 2 else [])
+        for line in range(LINES)
+    ]
+    assert close(ifft2c(load(write(tmp_path / "x.h5", found)).kspace[0]), truth)
+    spoilt = kspace.copy()
+    spoilt[..., :3] = spoilt[..., -1:] = 7
+    found = [
+        readout(spoilt[:, line, ::-1] if line % 2 else spoilt[:, line], line, [22] if line % 2 else [], discard=edges)
+        for line, edges in zip(range(LINES), [(3, 1), (1, 3)] * (LINES // 2), strict=True)
+    ]
+    scan = load(write(tmp_path / "y.h5", found, xml(cut=1)))
+    expected = torch.from_numpy(kspace).mT.clone()
+    expected[:, :3] = expected[:, -1:] = 0
+    assert torch.equal(scan.kspace[0], expected)
+
+
+def test_a_centre_of_zero_means_that_it_is_not_known(tmp_path, truth):
+    found = readouts(measured(truth), centre=0)
+    scan = load(write(tmp_path / "x.h5", found, xml(centre=0)))
+    assert close(ifft2c(scan.kspace[0]), truth)
+
+
+def test_calibration_lines_fill_gaps_and_yield_to_imaging(tmp_path, truth):
+    kspace = measured(truth)
+    imaging = [readout(kspace[:, line], line, [21] if line == 2 else []) for line in (0, 2, 4)]
+    calibration = [readout(9 * kspace[:, line] if line == 2 else kspace[:, line], line, [20]) for line in (2, 3)]
+    scan = load(write(tmp_path / "x.h5", imaging + calibration))
+    assert scan.mask[0, 0].tolist() == [True, False, True, True, True, False]
+    assert close(scan.kspace[0][:, :, scan.mask[0, 0]], fft2c(truth)[:, :, scan.mask[0, 0]])
+    assert scan.maps is None
+    short = [readout(kspace[:, line, 4:-4], line, [20]) for line in (2, 3)]
+    scan = load(write(tmp_path / "y.h5", imaging + short))
+    assert scan.mask[0, 0].tolist() == [True, False, True, False, True, False]
+    assert (scan.maps, scan.meta["calibration"]) == (None, "acquired apart: for coil maps")
+
+
+def test_calibration_of_another_acquisition_gives_maps_instead(tmp_path):
+    coils = torch.stack([torch.linspace(0.2, 1, 16)[:, None].expand(16, 16), torch.linspace(1, 0.2, 16).expand(16, 16)])
+    body = torch.zeros(16, 16)
+    body[3:13, 3:13] = 1
+    kspace = measured(coils.to(torch.complex64) * body, 16)
+    imaging = [readout(kspace[:, line], line) for line in range(0, 16, 2)]
+    calibration = [readout(5j * kspace[:, line], line, [20]) for line in range(4, 12)]
+    mode = "<parallelImaging><calibrationMode>separate</calibrationMode></parallelImaging>"
+    scan = load(write(tmp_path / "x.h5", calibration + imaging, xml(16, 16, cut=1, more=mode)))
+    assert scan.mask[0, 0].tolist() == [True, False] * 8
+    assert torch.equal(scan.kspace[0], torch.from_numpy(kspace).mT * scan.mask[0])
+    assert scan.meta["calibration"] == "acquired apart: for coil maps"
+    ratio = (scan.maps[0, 0].abs() / scan.maps[0, 1].abs())[5:11, 5:11]
+    assert close(ratio, (coils[0] / coils[1])[5:11, 5:11], 0.1)
+
+
+def test_what_is_not_the_image_is_left_out(tmp_path, truth):
+    kspace = measured(truth)
+    others = [readout(kspace[:, 0], 0, [flag]) for flag in (23, 24, 26, 27)] + [readout(kspace[:, 0], 0, space=1)]
+    scan = load(write(tmp_path / "x.h5", others + readouts(kspace)))
+    assert close(ifft2c(scan.kspace[0]), truth)
+    kinds = {"navigation": 1, "phase correction": 1, "feedback": 1, "dummy": 1, "of another encoding": 1}
+    assert scan.meta["left out"] == kinds
+
+
+def test_two_phase_encodings_are_cut_along_the_readout(tmp_path):
+    truth = image(2, SAMPLES // 2, LINES, 4)  # (coil, readout, line, partition)
+    wide = torch.zeros(2, SAMPLES, LINES, 4, dtype=torch.complex64)
+    wide[:, 4:12] = truth
+    kspace = fft1c(fft2c(wide), 1).numpy()
+    mask = np.ones((LINES, 4), bool)
+    mask[0, 1:] = mask[5, 0] = False
+    found = [
+        readout(kspace[:, :, i, j], i, partition=j, repetition=repetition)
+        for repetition in range(2)
+        for i, j in np.argwhere(mask)
+    ]
+    path = write(tmp_path / "x.h5", found, xml(partitions=4))
+    with open_source(path) as source:
+        assert (source.slices, source.matrix) == (2 * 8, (LINES, 4))
+        scan = source.read()
+        assert torch.equal(source.read(5).kspace, scan.kspace[5:6])
+        assert torch.equal(source.read("9::3").kspace, scan.kspace[9::3])
+    with open_source(path) as source:
+        source.max_bytes = 12 * source.slice_bytes  # so that positions are kept ready three by three
+        assert torch.equal(torch.cat([source.read(i).kspace for i in range(16)]), scan.kspace)
+    assert scan.meta["axes"] == {"repetition": 2, "readout": 8}
+    assert scan.spacing == pytest.approx((20, 1.25, 12.5))
+    assert torch.equal(scan.mask, torch.from_numpy(mask).expand(16, -1, -1))
+    expected = fft2c(truth).transpose(0, 1) * torch.from_numpy(mask)
+    assert close(scan.kspace[:8], expected)
+    assert close(scan.kspace[8:], expected)
+
+
+# --- noise ------------------------------------------------------------------------------------------------------------
+
+
+def correlated(count: int) -> np.ndarray:
+    mix = torch.tensor([[3.0, 0], [2j, 0.1]], dtype=torch.complex64)
+    return (mix @ image(2, count, seed=3) / 2**0.5).numpy()
+
+
+@pytest.mark.parametrize(("dwell", "band"), [(5.0, 1.0), (2.5, 0.8)])
+def test_coils_are_whitened_in_the_bandwidth_of_imaging(tmp_path, dwell, band):
+    noise = [readout(correlated(4000), flags=[19], dwell=dwell)]
+    lines = correlated(400 * LINES).reshape(2, LINES, 400)
+    # Shorter dwell time, more noise; what the receiver's filter takes away at the edges is not missing in the middle.
+    lines = lines * (dwell / 5.0 / band) ** 0.5
+    system = f"<relativeReceiverNoiseBandwidth>{band}</relativeReceiverNoiseBandwidth>"
+    system = f"<acquisitionSystemInformation>{system}</acquisitionSystemInformation>"
+    scan = load(write(tmp_path / "x.h5", noise + readouts(lines), xml(400, cut=1, head=system)))
+    found = scan.kspace[0].flatten(1)
+    covariance = found @ found.mH / found.shape[1]
+    assert scan.noise == 1
+    assert (covariance - torch.eye(2)).abs().max() < 0.1
+
+
+@pytest.mark.parametrize("noise", [np.zeros((2, 64)), np.ones((2, 3)), np.ones((2, 64)), np.full((2, 64), np.nan)])
+def test_noise_that_tells_nothing_is_not_used(tmp_path, truth, noise):
+    scan = load(write(tmp_path / "x.h5", [readout(noise, flags=[19]), *readouts(measured(truth))]))
+    assert close(ifft2c(scan.kspace[0]), truth)
+    assert scan.noise is None
+    assert scan.meta["noise"].endswith("not used")
+
+
+# --- what is wrong with a file ----------------------------------------------------------------------------------------
+
+
+def refuse(path: Path, complaint: str, **options) -> None:
+    start = time.monotonic()
+    with pytest.raises(InputError, match=complaint) as caught:
+        load(path, **options)
+    assert time.monotonic() - start < 5
+    assert str(caught.value).startswith(f"{path}: ")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("header", "complaint"),
+    [
+        (xml(trajectory="spiral"), "trajectory: expected cartesian, got spiral"),
+        (xml(trajectory="epi"), "trajectory: expected cartesian, got epi"),
+        (
+            xml(more="<trajectoryDescription><identifier>ConventionalEPI</identifier></trajectoryDescription>"),
+            "got epi",
+        ),
+        (xml(samples=8), "a readout of 16 samples with its centre at 8 does not fit a grid of 8"),
+        (xml(samples=10**30), "samples: expected 1 to 65535"),
+        (xml(lines=0), "lines: expected 1 to 65535"),
+        (xml(lines=4), "lines 0 to 5 with centre 2 do not fit a grid of 4"),
+        (xml(centre=5), "lines 0 to 5 with centre 5 do not fit a grid of 6"),
+        (xml(samples=60000, lines=60000, centre=3), "GiB, more than the limit of 8 GiB"),
+        (xml().replace("<x>16</x>", ""), "xml: expected encodedSpace/matrixSize"),
+        (xml().replace("<x>16</x>", "<x>nan</x>"), "xml: expected encodedSpace/matrixSize"),
+        ("<html/>", "expected an ISMRMRD header in XML, got <html>"),
+        ("<ismrmrdHeader/>", "expected an encoding number 0, there are 0"),
+        ("no xml", "expected an ISMRMRD header in XML"),
+        ("", "expected an ISMRMRD header in XML"),
+        ("<a>" * 100000, "expected an ISMRMRD header in XML"),
+        ("<a>" * 300000 + "</a>" * 300000, "expected an ISMRMRD header in XML, got <a>"),
+        (b"\xff\xfe<a/>", "damaged"),
+        ('<!DOCTYPE a [<!ENTITY b "c">]><a>&b;</a>', "without DOCTYPE and entities"),
+        ('<!DOCTYPE a SYSTEM "file:///etc/passwd"><a/>', "without DOCTYPE and entities"),
+        (" " * 2**22 + xml(), "dataset/xml: .* GiB, more than the limit"),
+    ],
+)
+def test_headers_that_do_not_fit_are_refused(tmp_path, truth, header, complaint):
+    refuse(write(tmp_path / "x.h5", readouts(measured(truth)), header), complaint)
+
+
+def test_readouts_that_do_not_fit_are_refused(tmp_path, truth):
+    kspace = measured(truth)
+    refuse(write(tmp_path / "a.h5", [readout(kspace[:, 0], flags=[19])]), "expected readouts of an image, there are no")
+    mixed = [readout(kspace[:1, 0]), readout(kspace[:, 1], 1)]
+    refuse(write(tmp_path / "b.h5", mixed), "expected readouts of the same coils, got 1 to 2")
+    refuse(write(tmp_path / "c.h5", readouts(kspace, discard=(9, 9))), "does not fit a grid")
+    planar = [readout(kspace[:, line], line, [22] if line % 2 else []) for line in range(LINES)]
+    refuse(write(tmp_path / "d.h5", [readout(kspace[:, 0], 0, [24]), *planar]), "expected cartesian, got epi")
+    kspace[0, 0, 0] = np.nan
+    refuse(write(tmp_path / "e.h5", readouts(kspace)), "kspace: expected finite values")
+    mode = "<parallelImaging><calibrationMode>separate</calibrationMode></parallelImaging>"
+    only = readouts(measured(truth), flags=[20])
+    refuse(write(tmp_path / "f.h5", only, xml(more=mode)), "there are only those for calibration")
+
+
+def alter(path: Path, change) -> Path:
+    """Change the raw elements: those of ``data`` lie in the file one by one."""
+    with h5py.File(path) as file:
+        chunks: list = []
+        file["dataset/data"].id.chunk_iter(chunks.append)
+        dtype = mrd.heap.plain(file["dataset/data"].dtype)
+    raw = bytearray(path.read_bytes())
+    for chunk in chunks:
+        size = chunk.size // dtype.itemsize
+        elements = np.frombuffer(raw, dtype, size, chunk.byte_offset).copy()
+        change(elements)
+        raw[chunk.byte_offset : chunk.byte_offset + chunk.size] = elements.tobytes()
+    path.write_bytes(raw)
+    return path
+
+
+def put(*names: str, value):
+    def change(elements):
+        for name in names[:-1]:
+            elements = elements[name]
+        elements[names[-1]] = value
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        (put("head", "number_of_samples", value=65535), "does not fit a grid of 16"),
+        (put("head", "number_of_samples", value=0), "does not fit a grid of 16"),
+        (put("head", "number_of_samples", value=15), "expected 60 values, found 64"),
+        (put("head", "active_channels", value=65535), "GiB, more than the limit|expected .* values, found 64"),
+        (put("head", "active_channels", value=0), "coils: expected 1 to 65535 of them, got 0"),
+        (put("head", "idx", "kspace_encode_step_1", value=65535), "do not fit a grid"),
+        (put("head", "encoding_space_ref", value=65535), "expected an encoding number 65535"),
+        (put("head", "flags", value=2**64 - 1), "expected readouts of an image"),
+        (put("data", "length", value=2**32 - 1), "expected 64 values, found 4294967295"),
+        (put("data", "address", value=2**64 - 1), "leads beyond the end of the file"),
+        (put("data", "address", value=0), "leads to 0, where there is none"),
+        (put("data", "index", value=60000), "a reference leads nowhere"),
+    ],
+)
+def test_lying_headers_and_references_are_refused(simple, change, complaint):
+    refuse(alter(simple, change), complaint)
+
+
+def test_a_damaged_slice_harms_no_other(tmp_path, truth):
+    found = [one for number in range(3) for one in readouts(measured(truth), slice=number)]
+    path = write(tmp_path / "x.h5", found)
+
+    def spoil(elements):
+        elements["data"]["address"][elements["head"]["idx"]["slice"] == 1] = 8
+
+    alter(path, spoil)
+    assert close(ifft2c(load(path, 2).kspace[0]), truth)
+    refuse(path, "where there is none")
+    refuse(path, "where there is none", slices=1)
+
+
+def replaced(path: Path, name: str, make) -> Path:
+    with h5py.File(path, "r+") as file:
+        group = file["dataset"]
+        old = group[name][:]
+        del group[name]
+        make(group, old)
+    return path
+
+
+def headless(elements, kind):
+    bare = np.zeros(len(elements), [("head", "<f4"), ("data", kind)])
+    bare["data"] = elements["data"]
+    return bare
+
+
+@pytest.mark.parametrize(
+    ("name", "make", "complaint"),
+    [
+        ("data", lambda g, _: g.__setitem__("data", h5py.ExternalLink("other.h5", "/data")), "another file"),
+        ("xml", lambda g, _: g.__setitem__("xml", h5py.ExternalLink("other.h5", "/xml")), "another file"),
+        ("data", lambda g, _: g.__setitem__("data", h5py.SoftLink("/dataset/data")), "in circles"),
+        ("data", lambda g, _: g.create_group("data"), "data: expected a dataset"),
+        ("xml", lambda g, _: g.create_group("xml"), "xml: expected a dataset"),
+        ("data", lambda g, o: g.create_dataset("data", (2, 2), o.dtype), "data: expected a dataset of one axis"),
+        ("data", lambda g, _: g.create_dataset("data", data=np.ones(5)), "expected ISMRMRD acquisitions"),
+        ("data", lambda g, o: g.create_dataset("data", data=o["head"]), "expected ISMRMRD acquisitions"),
+        ("data", lambda g, o: g.create_dataset("data", (6,), o.dtype), "declares 6 elements, but none was written"),
+        ("data", lambda g, o: g.create_dataset("data", (6,), o.dtype, chunks=(1,)), "not all were written"),
+        ("data", lambda g, o: g.create_dataset("data", (10**15,), o.dtype, chunks=(1,)), "more than the limit"),
+        ("data", lambda g, o: g.create_dataset("data", (10**6,), o.dtype, chunks=(1,)), "more than the file can hold"),
+        (
+            "data",
+            lambda g, o: g.create_dataset("data", (0,), o.dtype, maxshape=(None,)),
+            "expected readouts of an image",
+        ),
+        ("data", lambda g, o: g.create_dataset("data", data=o, compression="gzip"), "without compression"),
+        ("xml", lambda g, o: g.create_dataset("xml", (3,), o.dtype), "expected one XML text"),
+        ("xml", lambda g, o: g.create_dataset("xml", (1,), o.dtype), "none was written|not all were written"),
+        ("xml", lambda g, _: g.create_dataset("xml", data=np.arange(1)), "expected an ISMRMRD header|damaged"),
+        (
+            "data",
+            lambda g, o: g.create_dataset("data", data=headless(o, o.dtype["data"])),
+            "expected acquisition headers with an integer",
+        ),
+        (
+            "data",
+            lambda g, o: g.create_dataset(
+                "data", (6,), np.dtype([("head", o.dtype["head"]), ("data", h5py.vlen_dtype(np.float64))])
+            ),
+            "float32 of variable length",
+        ),
+        (
+            "data",
+            lambda g, _: g.create_dataset("data", (6,), "f4", external=[("other.bin", 0, h5py.h5f.UNLIMITED)]),
+            "lies in another file",
+        ),
+    ],
+)
+def test_what_is_not_stored_as_it_should_be_is_refused(simple, name, make, complaint):
+    refuse(replaced(simple, name, make), complaint)
+
+
+def test_text_of_fixed_length_and_data_in_one_piece_are_read_as_well(simple, truth):
+    replaced(simple, "xml", lambda g, o: g.create_dataset("xml", data=np.array([o[0]], "S")))
+    replaced(simple, "data", lambda g, o: g.create_dataset("data", data=o))
+    assert close(ifft2c(load(simple).kspace[0]), truth)
+
+
+def test_of_several_groups_the_usual_one_is_read(tmp_path, truth):
+    path = write(tmp_path / "x.h5", readouts(2 * measured(truth)), group="a")
+    assert close(ifft2c(load(path).kspace[0]), 2 * truth)
+    write(path, readouts(measured(truth)))
+    write(path, readouts(3 * measured(truth)), group="z")
+    scan = load(path)
+    assert close(ifft2c(scan.kspace[0]), truth)
+    assert scan.meta["group"] == "dataset, one of 3"
+
+
+def test_files_cut_short_are_refused_wherever_they_end(simple):
+    whole = simple.read_bytes()
+    for length in (1, 64, 800, len(whole) // 2, len(whole) - 1):
+        simple.write_bytes(whole[:length])
+        refuse(simple, "damaged|cut short|not a kind of file|beyond the end|where there is none")
+
+
+def test_files_with_bytes_overwritten_are_read_or_refused(simple):
+    whole, rng = simple.read_bytes(), np.random.default_rng(0)
+    for _ in range(60):
+        damaged = bytearray(whole)
+        for at in rng.integers(len(whole), size=6):
+            damaged[at : at + 4] = rng.bytes(4) if rng.integers(2) else b"\xff" * 4
+        simple.write_bytes(damaged[: len(whole)])
+        with contextlib.suppress(InputError):
+            load(simple)
+
+
+def test_the_image_of_a_cut_readout_is_the_middle_of_the_whole(truth):
+    lines = torch.from_numpy(measured(truth))
+    whole = ifft1c(lines)
+    assert close(whole[..., 4:12], ifft1c(fft2c(truth).mT))
