@@ -14,7 +14,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from upmri.errors import InputError
-from upmri.formats import array, atomic, cfl, dicom, guard, images, native, nifti, png
+from upmri.formats import (
+    array,
+    atomic,
+    bart,
+    cfl,
+    cmrxrecon,
+    dicom,
+    fastmri,
+    guard,
+    images,
+    mrd,
+    native,
+    nifti,
+    png,
+    twix,
+)
 from upmri.formats.guard import MAX_BYTES
 from upmri.formats.source import Reader, Slices, Source
 from upmri.scan import Reconstruction, Scan
@@ -40,7 +55,7 @@ def _write_npy(rec: Reconstruction, path: Path) -> None:
         np.save(file, rec.image.numpy())
 
 
-_READERS: tuple[Reader, ...] = (array, native)
+_READERS: tuple[Reader, ...] = (array, native, cmrxrecon, fastmri, mrd, twix, bart)
 
 # What each suffix writes for magnitudes and for complex images; None where the format knows only the other.
 _WRITERS: dict[str, tuple[Writer | None, Writer | None]] = {

@@ -236,6 +236,18 @@ def read(dataset: Any, keep: slice | None = None, *, max_bytes: int = MAX_BYTES)
     return array
 
 
+def read_part(dataset: Any, part: tuple[int | slice, ...], *, max_bytes: int = MAX_BYTES) -> NDArray[Any]:
+    """Read ``dataset[part]``: numbers and ranges (start:stop:step, all ≥ 0) along its first axes."""
+    rows = tuple(len(range(at.start, at.stop, at.step)) if isinstance(at, slice) else 1 for at in part)
+    count = math.prod(rows + dataset.shape[len(part) :]) * dataset.dtype.itemsize
+    check_bytes(f"{dataset.name}: a part", count, max_bytes)
+    if dataset.chunks is not None:
+        first = part[0] if part else None
+        _check_chunks(dataset, slice(first, first + 1, 1) if isinstance(first, int) else first, max_bytes)
+    array: NDArray[Any] = dataset[part]
+    return array
+
+
 def _check_chunks(dataset: Any, keep: slice | None, max_bytes: int) -> None:
     """Refuse chunks that become more than the shape declares: HDF5 inflates each to its end and looks afterwards."""
     declared = math.prod(dataset.chunks) * dataset.dtype.itemsize

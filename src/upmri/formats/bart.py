@@ -1,0 +1,145 @@
+"""BART's k-space: .cfl, complex64 in column-major order without any mark, beside .hdr, a text with its dimensions.
+
+Either name will do. BART's dimensions become
+
+==========================  ============================================================================================
+0 READ, 1 PHS1              (readout, phase), when 2 PHS2 is 1
+1 PHS1, 2 PHS2              (readout, phase), when 0 READ is 1: two phase encodings with the readout already transformed
+0 READ, 1 PHS1, 2 PHS2      all longer than 1 is 3-D: the readout is transformed back, and each of its positions is a
+                            slice of (PHS1, PHS2)
+3 COIL                      coils
+14 AVG                      averaged, each point over those that are not 0
+15 BATCH, 12 LEVEL,         along the slice axis, the last of them fastest; ``meta["axes"]`` gives their lengths,
+11 TIME2, 10 TIME, 5 TE,    slowest first
+13 SLICE
+==========================  ============================================================================================
+
+The mask is found from the zeros. A file does not tell an image from k-space, nor Cartesian sampling from a trajectory:
+it is taken for Cartesian k-space.
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from upmri.errors import InputError
+from upmri.formats import guard
+from upmri.formats.source import Source
+from upmri.scan import Scan
+
+READS = "BART .cfl or .hdr with k-space"
+_MARK = b"# Dimensions"
+_DIMENSIONS = 16
+_COIL, _AVERAGE = 3, 14
+_FRAMES = {"batch": 15, "level": 12, "time2": 11, "time": 10, "echo": 5, "slice": 13}  # slowest first
+_AHEAD = 4  # 3-D: positions are kept ready that take up to this share of the memory allowed
+
+
+def recognise(path: Path, head: bytes) -> bool:
+    """Tell whether it is such a header, or has the suffix of the data, which has no mark to know it by."""
+    return head.startswith(_MARK) or path.suffix == ".cfl"
+
+
+def open_source(path: Path, max_bytes: int) -> Source:
+    """Open a pair of files by the name of either."""
+    return BartSource(path, max_bytes)
+
+
+def dimensions(header: bytes) -> tuple[int, ...]:
+    """Parse a header: the sixteen dimensions, on the line after the one that announces them."""
+    lines = header.split(b"\n", 2)
+    words = lines[1].split() if lines[0].strip() == _MARK and len(lines) > 1 else []
+    if not 1 <= len(words) <= _DIMENSIONS or not all(word.isdigit() and len(word) < 20 for word in words):
+        raise InputError(f'expected "{_MARK.decode()}" and a line of at most {_DIMENSIONS} of them')
+    found = tuple(map(int, words)) + (1,) * (_DIMENSIONS - len(words))
+    if 0 in found:
+        raise InputError(f"expected dimensions of at least 1, got {' '.join(map(str, found))}")
+    return found
+
+
+class BartSource(Source):
+    """BART's pair of files, mapped into memory for each read and let go after it."""
+
+    format = "BART cfl"
+
+    def __init__(self, path: Path, max_bytes: int) -> None:
+        super().__init__(path, max_bytes)
+        header, self._data = path.with_suffix(".hdr"), path.with_suffix(".cfl")
+        for needed in (header, self._data):
+            if not needed.is_file():
+                raise InputError(f"expected {needed.name} beside it, there is none")
+        try:
+            self._shape = shape = dimensions(guard.head(header))
+        except InputError as error:
+            raise InputError(f"{header.name}: {error}") from error
+        size, declared = self._data.stat().st_size, 8 * math.prod(shape)
+        if size != declared:
+            raise InputError(f"{self._data.name}: expected {declared} bytes for {_text(shape)}, there are {size}")
+        known = {0, 1, 2, _COIL, _AVERAGE, *_FRAMES.values()}
+        if any(length > 1 for dimension, length in enumerate(shape) if dimension not in known):
+            raise InputError(f"expected k-space, which has no maps, coefficients or shifts, got {_text(shape)}")
+        self.coils = shape[_COIL]
+        self._axes = {name: shape[dimension] for name, dimension in _FRAMES.items()}
+        self._volume = min(shape[:3]) > 1
+        self.matrix = (shape[0], shape[1]) if shape[2] == 1 else (shape[1], shape[2])
+        self.slices = math.prod(self._axes.values()) * (shape[0] if self._volume else 1)
+        self.slice_bytes = 8 * self.coils * self.matrix[0] * self.matrix[1]
+        self._ready: tuple[int, range, Tensor] | None = None
+
+    def _read(self, keep: slice) -> Scan:
+        wanted = range(keep.start, keep.stop, keep.step)
+        mapped: Any = np.memmap(self._data, "<c8", "r", 0, self._shape, "F")
+        kspace = torch.empty(len(wanted), self.coils, *self.matrix, dtype=torch.complex64)
+        for out, index in zip(kspace, wanted, strict=True):
+            frame, position = divmod(index, self._shape[0]) if self._volume else (index, None)
+            if position is None:
+                for number, coil in enumerate(out):
+                    coil[:] = torch.from_numpy(self._coil(mapped, frame, number).reshape(self.matrix))
+            else:
+                out[:] = self._position(mapped, frame, position, keep.step if len(wanted) > 1 else 1)
+        axes = {name: length for name, length in self._axes.items() if length > 1}
+        axes |= {"readout": self._shape[0]} if self._volume else {}
+        averages = self._shape[_AVERAGE]
+        meta = ({"axes": axes} if axes else {}) | ({"averages": averages} if averages > 1 else {})
+        return Scan(kspace=kspace, name=self.name, meta=meta)
+
+    def _coil(self, mapped: Any, frame: int, coil: int) -> NDArray[np.complex64]:
+        """Return (READ, PHS1, PHS2) of one coil and frame, averages averaged."""
+        at: list[int | slice] = [0] * _DIMENSIONS
+        at[:3], at[_COIL], at[_AVERAGE] = [slice(None)] * 3, coil, slice(None)
+        for dimension, number in zip(
+            _FRAMES.values(), np.unravel_index(frame, tuple(self._axes.values())), strict=True
+        ):
+            at[dimension] = int(number)
+        part: NDArray[np.complex64] = np.array(mapped[tuple(at)]).astype(np.complex64, copy=False)
+        return part[..., 0] if part.shape[-1] == 1 else part.sum(-1) / np.maximum(1, (part != 0).sum(-1))
+
+    def _position(self, mapped: Any, frame: int, position: int, step: int) -> Tensor:
+        """Return (coil, PHS1, PHS2) at a position of the readout, with those next in turn kept ready."""
+        from upmri.physics.fourier import ifft1c
+
+        if self._ready is None or self._ready[0] != frame or position not in self._ready[1]:
+            ahead = max(1, self.max_bytes // _AHEAD // self.slice_bytes)
+            block = range(position, min(position + ahead, self._shape[0]), step)
+            self._ready = None
+            kspace = torch.empty(len(block), self.coils, *self.matrix, dtype=torch.complex64)
+            for coil in range(self.coils):
+                volume = torch.from_numpy(self._coil(mapped, frame, coil))
+                kspace[:, coil] = ifft1c(volume, 0)[block.start : block.stop : block.step]
+            self._ready = (frame, block, kspace)
+        _, block, kspace = self._ready
+        return kspace[block.index(position)]
+
+    def close(self) -> None:
+        """Nothing is held between reads."""
+
+
+def _text(shape: tuple[int, ...]) -> str:
+    return " ".join(map(str, shape))

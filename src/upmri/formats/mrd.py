@@ -1,0 +1,273 @@
+"""ISMRMRD raw data, the HDF5 of MRD version 1: Cartesian readouts with a header each, and an XML text about all.
+
+A group of the file, mostly ``dataset``, holds ``data`` (a compound of ``head``, ``traj`` and ``data`` a readout) and
+``xml``. Headers are read at once and samples when their slices are asked for, through :mod:`upmri.formats.heap`. How
+readouts become a scan is told in :mod:`upmri.formats.readouts`. From the XML come the sizes of the grid, nothing about
+the patient.
+
+Noise readouts are scaled to the bandwidth of imaging, Ψ ← Ψ · dwell(noise) / dwell(imaging) / β, with the dwell times
+of the headers and β the ``relativeReceiverNoiseBandwidth``, by which noise sampled over the whole band is quieter than
+in the middle of the band, where the image is.
+"""
+
+from __future__ import annotations
+
+import math
+from itertools import islice
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import numpy as np
+from numpy.typing import NDArray
+
+from upmri.errors import InputError
+from upmri.formats import guard, heap
+from upmri.formats.grid import AXES, Grid, Ints, Table, place
+from upmri.formats.readouts import ReadoutSource
+from upmri.formats.source import Source
+
+READS = "ISMRMRD (MRD) raw data"
+_XML_BYTES = 2**22
+_GROUPS = 64
+_NOISE, _CALIBRATION, _REVERSE, _PHASE_CORRECTION = 19, 20, 22, 24
+_CALIBRATION_AND_IMAGING = 21
+_OTHER = {
+    23: "navigation",
+    _PHASE_CORRECTION: "phase correction",
+    26: "feedback",
+    27: "dummy",
+    28: "feedback",
+    29: "surface coil correction",
+    30: "phase stabilisation",
+    31: "phase stabilisation",
+}
+_HEAD = ("flags", "number_of_samples", "active_channels", "center_sample", "discard_pre", "discard_post")
+
+
+def recognise(path: Path, head: bytes) -> bool:  # noqa: ARG001
+    """Tell whether it is HDF5 with a group that holds ``data`` and ``xml``."""
+    if not guard.is_hdf5(path):
+        return False
+    with guard.open_hdf5(path) as file:
+        return bool(_groups(file))
+
+
+def open_source(path: Path, max_bytes: int) -> Source:
+    """Open an ISMRMRD file."""
+    return MrdSource(path, max_bytes)
+
+
+def _groups(file: Any) -> list[str]:
+    from h5py import Group, h5l
+
+    root, found = file["/"], []
+    for name in islice(root.id, _GROUPS):
+        if root.id.links.get_info(name).type == h5l.TYPE_HARD:  # others could lead to another file
+            node = root[name]
+            if isinstance(node, Group) and all(node.id.links.exists(part) for part in (b"data", b"xml")):
+                found.append(name.decode(errors="replace"))
+    return found
+
+
+class MrdSource(ReadoutSource):
+    """An ISMRMRD file; headers are held, samples are read slice by slice."""
+
+    format = "ISMRMRD"
+
+    def __init__(self, path: Path, max_bytes: int) -> None:
+        super().__init__(path, max_bytes)
+        with guard.open_hdf5(path) as file, heap.Heap(path) as stored:
+            groups = _groups(file)
+            group = "dataset" if "dataset" in groups else groups[-1]
+            if len(groups) > 1:
+                self._meta["group"] = f"{group}, one of {len(groups)}"
+            header = _header(file, f"{group}/xml", stored)
+            data = _required(file, f"{group}/data")
+            self._type = _sample_type(data)
+            elements = heap.elements(data, stored, max_bytes)
+        self._references = elements["data"].copy()  # without the headers, which would stay with a view
+        self._sort(header, _columns(elements["head"]))
+
+    def _sort(self, header: ElementTree.Element, head: dict[str, NDArray[Any]]) -> None:
+        """Tell noise, calibration and imaging apart, and lay out what makes the image."""
+
+        def flagged(number: int) -> NDArray[np.bool_]:
+            return (head["flags"] >> np.uint64(number - 1) & np.uint64(1)).astype(bool)
+
+        noise = flagged(_NOISE)
+        used = ~noise
+        left_out: dict[str, int] = {}
+        for number, kind in _OTHER.items():
+            if (other := used & flagged(number)).any():
+                left_out[kind] = left_out.get(kind, 0) + int(other.sum())
+                used &= ~other
+        if not used.any():
+            raise InputError("expected readouts of an image, there are none")
+        # Of several encodings (an image, and a calibration of another kind) the one with most readouts is the image.
+        space = np.bincount(head["encoding_space_ref"][used]).argmax()
+        if (other := used & (head["encoding_space_ref"] != space)).any():
+            left_out["of another encoding"] = int(other.sum())
+            used &= ~other
+        rows = np.flatnonzero(used)
+        encodings = header.findall("encoding")
+        if space >= len(encodings):
+            raise InputError(f"xml: expected an encoding number {space}, there are {len(encodings)}")
+        encoding = encodings[space]
+        reverse = flagged(_REVERSE)[rows]
+        _check_trajectory(encoding, echo_planar=bool(reverse.any()) and _OTHER[_PHASE_CORRECTION] in left_out)
+        coils = np.unique(head["active_channels"][rows])
+        if len(coils) > 1:
+            raise InputError(f"data: expected readouts of the same coils, got {coils.min()} to {coils.max()} of them")
+        self._meta |= {"left out": left_out} if left_out else {}
+
+        step_1, step_2 = head["kspace_encode_step_1"][rows], head["kspace_encode_step_2"][rows]
+        grid = _grid(encoding, volume=bool(step_2.any()))
+        table = Table(
+            line=place("lines", step_1, _centre(encoding, 1), grid.lines),
+            partition=place("partitions", step_2, _centre(encoding, 2), grid.partitions) if step_2.any() else step_2,
+            counters=np.stack([head[name][rows] for name in AXES], 1),
+            samples=head["number_of_samples"][rows],
+            centre=head["center_sample"][rows],
+            skip=np.stack([head["discard_pre"], head["discard_post"]], 1)[rows],
+            reverse=reverse,
+            calibration=(flagged(_CALIBRATION) & ~flagged(_CALIBRATION_AND_IMAGING))[rows],
+        )
+        mode = encoding.findtext("parallelImaging/calibrationMode", "")
+        self._separate = mode in ("separate", "external") and bool(table.calibration.any())
+        self._imaging = rows
+        self._noise = np.flatnonzero(noise & (head["active_channels"] == coils[0]))
+        self._samples = head["number_of_samples"]
+        self._noise_scale = _noise_scale(header, head["sample_time_us"], self._noise, rows)
+        self._arrange(grid, table, int(coils[0]), head["position"][rows])
+
+    def _fetch(self, rows: Ints) -> NDArray[np.complex64]:
+        return self._gather(self._imaging[rows], int(self._table.samples[rows[0]]))
+
+    def _fetch_noise(self, count: int) -> NDArray[np.complex64] | None:
+        found: list[NDArray[np.complex64]] = []
+        for row in self._noise.tolist():
+            found.append(self._gather(np.array([row]), int(self._samples[row]))[0])
+            count -= found[-1].nbytes
+            if count <= 0:
+                break
+        return np.concatenate(found, 1) if found else None
+
+    def _gather(self, rows: Ints, samples: int) -> NDArray[np.complex64]:
+        with heap.Heap(self.path) as stored:
+            values = stored.gather(self._references[rows], self._type, (self.coils, 2 * samples))
+        return values.astype(np.float32, copy=False).view(np.complex64)
+
+    def close(self) -> None:
+        """Nothing is held between reads."""
+
+
+# --- what the file holds ----------------------------------------------------------------------------------------------
+
+
+def _required(file: Any, name: str) -> Any:
+    found = heap.dataset(file, name)
+    if found is None:
+        raise InputError(f"{name}: expected a dataset, there is none")
+    return found
+
+
+def _header(file: Any, name: str, stored: heap.Heap) -> ElementTree.Element:
+    """Parse the XML text, without what could make it grow or lead elsewhere, and without its namespace."""
+    data = _required(file, name)
+    if data.shape != (1,) or data.dtype.names is not None:
+        raise InputError(f"{name}: expected one XML text")
+    element = heap.elements(data, stored, _XML_BYTES)[0]
+    if heap.plain(data.dtype) == heap.REFERENCE:
+        guard.check_bytes(name, int(element["length"]), _XML_BYTES)
+        element = stored.take(element, 1)
+    text = bytes(element).rstrip(b"\0").decode("utf-8")
+    if "<!" in text.replace("<!--", "").replace("<![CDATA[", ""):
+        raise InputError(f"{name}: expected XML without DOCTYPE and entities")
+    try:
+        root = ElementTree.fromstring(text)  # noqa: S314, entities are refused above
+    except ElementTree.ParseError as error:
+        raise InputError(f"{name}: expected an ISMRMRD header in XML ({error})") from error
+    for node in root.iter():
+        node.tag = node.tag.rpartition("}")[2]
+    if root.tag != "ismrmrdHeader":
+        raise InputError(f"{name}: expected an ISMRMRD header in XML, got <{root.tag[:40]}>")
+    return root
+
+
+def _sample_type(data: Any) -> np.dtype[Any]:
+    """Return the type of the samples, complex numbers as pairs of float32."""
+    import h5py
+
+    names = data.dtype.names or ()
+    base = h5py.check_vlen_dtype(data.dtype["data"]) if "data" in names else None
+    if "head" not in names or base is None or (base.kind, base.itemsize) != ("f", 4):
+        raise InputError("data: expected ISMRMRD acquisitions, with a head and float32 of variable length as data")
+    return np.dtype(base)
+
+
+def _columns(head: NDArray[Any]) -> dict[str, NDArray[Any]]:
+    """Return the fields of the headers that matter, integers as int64."""
+    idx = head["idx"] if "idx" in (head.dtype.names or ()) else head[:0]
+    counters = (*AXES, "kspace_encode_step_1", "kspace_encode_step_2")
+    columns: dict[str, NDArray[Any]] = {}
+    for record, wanted in ((head, (*_HEAD, "encoding_space_ref")), (idx, counters)):
+        for name in wanted:
+            if name not in (record.dtype.names or ()) or record[name].dtype.kind not in "iu" or record[name].ndim > 1:
+                raise InputError(f"data: expected acquisition headers with an integer {name}")
+            columns[name] = record[name].astype(np.uint64 if name == "flags" else np.int64)
+            if name != "flags" and len(head) and not 0 <= columns[name].min() <= columns[name].max() < 2**16:
+                raise InputError(f"data: expected acquisition headers with {name} from 0 to 65535")
+    names = head.dtype.names or ()
+    columns["sample_time_us"] = head["sample_time_us"] if "sample_time_us" in names else np.zeros(len(head))
+    columns["position"] = head["position"] if "position" in names else np.zeros((len(head), 3))
+    return columns
+
+
+# --- what the XML says ------------------------------------------------------------------------------------------------
+
+
+def _number(node: ElementTree.Element, path: str) -> float | None:
+    """Return a finite number of the XML, None when there is none."""
+    try:
+        number = float(node.findtext(path, ""))
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else None
+
+
+def _centre(encoding: ElementTree.Element, step: int) -> int | None:
+    centre = _number(encoding, f"encodingLimits/kspace_encoding_step_{step}/center")
+    return None if centre is None else int(centre)
+
+
+def _check_trajectory(encoding: ElementTree.Element, echo_planar: bool) -> None:
+    kind = encoding.findtext("trajectory", "").strip().lower()
+    # What siemens_to_ismrmrd converts from echo-planar imaging says "cartesian" and describes its ramps.
+    if "epi" in encoding.findtext("trajectoryDescription/identifier", "").lower() or echo_planar:
+        kind = "epi"
+    if kind != "cartesian":
+        raise InputError(f"trajectory: expected cartesian, got {kind[:40] or 'nothing'}")
+
+
+def _grid(encoding: ElementTree.Element, volume: bool) -> Grid:
+    sizes = [_number(encoding, f"encodedSpace/matrixSize/{axis}") for axis in "xyz"]
+    if None in sizes[:2] or (volume and sizes[2] is None):
+        raise InputError("xml: expected encodedSpace/matrixSize with x, y and z")
+    samples, lines, partitions = (1 if size is None else int(max(0, min(size, 2**31))) for size in sizes)
+    fields = [_number(encoding, f"encodedSpace/fieldOfView_mm/{axis}") or 0.0 for axis in "xyz"]
+    field = _number(encoding, "reconSpace/fieldOfView_mm/x") or 0.0
+    readout = max(1, round(samples * field / fields[0])) if 0 < field < fields[0] else samples
+    spacing = None
+    if min(fields) > 0 and min(samples, lines, partitions) > 0:
+        spacing = (fields[0] / samples, fields[1] / lines, fields[2] / partitions)
+    return Grid(samples, readout, lines, partitions if volume else 1, spacing)
+
+
+def _noise_scale(header: ElementTree.Element, dwell: NDArray[Any], noise: Ints, imaging: Ints) -> float:
+    """Return how much more variance noise has in imaging than in the noise readouts."""
+    scale = 1.0
+    if len(noise) and dwell[noise].min() > 0 and dwell[imaging].min() > 0:
+        scale = float(np.median(dwell[noise]) / np.median(dwell[imaging]))
+    band = _number(header, "acquisitionSystemInformation/relativeReceiverNoiseBandwidth")
+    return scale / band if band and 0 < band <= 1 else scale

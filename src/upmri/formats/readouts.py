@@ -1,0 +1,281 @@
+"""A scan that comes as a list of readouts, as scanners write it: each finds its place on the grid by its counters.
+
+Lines
+    A readout goes to the line (and, in 3-D, partition) that its counters say, the centre of k-space to the centre of
+    the grid. What partial Fourier left out stays unsampled. A line read out several times is averaged.
+Frames
+    Repetitions, cardiac phases, sets, contrasts and slices lie along the slice axis, slices fastest and in the order
+    of their positions. ``meta["axes"]`` gives their lengths, slowest first, as {"repetition": 12, "slice": 10}; where
+    some combinations are missing, ``meta["frames"]`` names them one by one.
+Readout
+    Oversampling is removed by cutting the image to its field of view. An asymmetric echo fills its part of the line,
+    the rest is 0, and the mask is still of whole lines: what is reconstructed is the image as seen through that
+    readout, P x with P the projection on the samples that were taken, because P commutes with coil maps as smooth as
+    real ones. That is what scanners show, and it keeps the problem separable.
+3-D
+    With two phase encodings the readout is transformed back, and each of its positions is a slice of its own, with
+    (line, partition) as matrix; ``readout`` is then the last of the axes.
+Calibration
+    Lines that are for calibration only fill what imaging left open, where they belong to the same acquisition. If
+    they come from one apart, they give the coil maps and stay out of k-space.
+Noise
+    Noise readouts give the covariance Ψ, and coils are whitened with it: k-space is then in multiples of the noise's
+    deviation, and σ₀ = 1 (less where lines were averaged). Where it is not known how noise readouts compare in
+    bandwidth, coils are whitened all the same, and σ₀ is left open.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Iterator
+from contextlib import suppress
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from upmri.errors import InputError
+from upmri.formats.grid import AXES, LONGEST, Grid, Ints, Table, ranked
+from upmri.formats.source import Source
+from upmri.scan import Scan
+
+_BATCH = 2**25  # bytes of readouts in flight
+_NOISE = 2**26  # bytes of noise readouts that are enough
+_SAME = 1e-6  # the smallest eigenvalue of correlations between coils
+_AHEAD = 4  # 3-D: positions are kept ready that take up to this share of the memory allowed
+
+
+class ReadoutSource(Source):
+    """A file with readouts. A format fills in what :meth:`_arrange` takes and reads samples by their number."""
+
+    _separate = False  # calibration lines are of another acquisition
+    _noise_scale: float | None = None  # variance of noise in imaging per variance in noise readouts, if known
+
+    def __init__(self, path: Path, max_bytes: int) -> None:
+        super().__init__(path, max_bytes)
+        self._meta: dict[str, Any] = {}
+        self._noise_note = ""
+        self._last_maps: tuple[int, Tensor | None] | None = None
+        self._ready: tuple[int, range, Tensor, Tensor] | None = None
+
+    @abstractmethod
+    def _fetch(self, rows: Ints) -> NDArray[np.complex64]:
+        """Read these readouts of the table, all of the same length: (readout, coil, sample)."""
+
+    @abstractmethod
+    def _fetch_noise(self, count: int) -> NDArray[np.complex64] | None:
+        """Read noise readouts, at most ``count`` bytes of them, as (coil, sample); None when there are none."""
+
+    def _arrange(self, grid: Grid, table: Table, coils: int, positions: NDArray[Any] | None = None) -> None:
+        """Sort the readouts into frames, of which slices follow their positions (readout, 3) where these tell."""
+        if not 1 <= coils < LONGEST:
+            raise InputError(f"coils: expected 1 to {LONGEST - 1} of them, got {coils}")
+        if not len(table.line):
+            raise InputError("expected readouts of an image, there are none")
+        self._grid, self._table, self.coils = grid, table, coils
+        self._places = table.places(grid)
+        length = self._places[:, 2] - self._places[:, 1]
+        extra = table.calibration
+        if extra.any() and not extra.all() and length[extra].min() < length[~extra].max():
+            self._separate = True  # lines shorter than those of the image are not of the same acquisition
+        if self._separate:
+            self._meta["calibration"] = "acquired apart: " + ("not used" if grid.partitions > 1 else "for coil maps")
+        self._cell = table.line * grid.partitions + table.partition
+        counters = table.counters.copy()
+        counters[:, -1] = ranked(counters[:, -1], positions)
+        self._slice = counters[:, -1]
+        lines = np.flatnonzero(~extra) if self._separate else np.arange(len(counters))
+        if not len(lines):
+            raise InputError("expected readouts of an image, there are only those for calibration")
+        self._frames, frame = np.unique(counters[lines], axis=0, return_inverse=True)
+        order = np.argsort(frame.reshape(-1), kind="stable")
+        ends = np.cumsum(np.bincount(frame.reshape(-1)))
+        self._rows_of = np.split(lines[order], ends[:-1])
+        taken = self._taken(lines).float().mean().item()
+        self._meta |= {"partial echo": round(taken, 4)} if taken < 1 else {}
+        self._volume = grid.partitions > 1
+        self.matrix = (grid.lines, grid.partitions) if self._volume else (grid.readout, grid.lines)
+        self.slices = len(self._frames) * (grid.readout if self._volume else 1)
+        self.slice_bytes = 8 * (coils + 1) * self.matrix[0] * self.matrix[1]  # with what counts readouts
+
+    # --- reading ------------------------------------------------------------------------------------------------------
+
+    def _read(self, keep: slice) -> Scan:
+        wanted = range(keep.start, keep.stop, keep.step)
+        kspace = torch.zeros(len(wanted), self.coils, *self.matrix, dtype=torch.complex64)
+        counts = torch.zeros(len(wanted), self._cells)
+        maps: list[Tensor] = []
+        for out, count, index in zip(kspace, counts, wanted, strict=True):
+            frame, position = divmod(index, self._grid.readout) if self._volume else (index, None)
+            if position is None:
+                part, taken = self._lines(self._rows(frame))
+                if self._separate and (own := self._maps(frame)) is not None:
+                    maps.append(own)
+            else:
+                part, taken = self._position(frame, position, wanted)
+            out[:], count[:] = self._whitened(part), taken
+        sampled = counts > 0
+        shape = self.matrix if self._volume else (1, self.matrix[1])
+        # What was read out but holds nothing says nothing.
+        filled = (kspace != 0).any(1) if self._volume else (kspace != 0).any(1).any(1, keepdim=True)
+        noise = self._covariance is not None and self._noise_scale is not None
+        spread = (1 / counts[sampled]).mean().sqrt().item() if sampled.any() else 1.0
+        return Scan(
+            kspace=kspace,
+            mask=sampled.reshape(-1, *shape) & filled,
+            maps=torch.cat(maps) if len(maps) == len(wanted) else None,
+            noise=spread if noise else None,
+            spacing=self._spacing,
+            name=self.name,
+            meta=self._notes(wanted, counts),
+        )
+
+    @property
+    def _cells(self) -> int:
+        return self._grid.lines * self._grid.partitions
+
+    @property
+    def _spacing(self) -> tuple[float, float, float] | None:
+        spacing = self._grid.spacing
+        return (spacing[1], spacing[2], spacing[0]) if spacing and self._volume else spacing
+
+    def _notes(self, wanted: range, counts: Tensor) -> dict[str, Any]:
+        axes = {name: len(np.unique(column)) for name, column in zip(AXES, self._frames.T, strict=True)}
+        notes = dict(self._meta)
+        named = {name: length for name, length in axes.items() if length > 1}
+        if math.prod(axes.values()) == len(self._frames):
+            named |= {"readout": self._grid.readout} if self._volume else {}
+            notes |= {"axes": named} if named else {}
+        else:  # some combinations are missing
+            frames = [divmod(index, self._grid.readout)[0] if self._volume else index for index in wanted]
+            notes["frames"] = [{name: int(self._frames[i, AXES.index(name)]) for name in named} for i in frames]
+        notes |= {"averages": int(counts.max())} if counts.max() > 1 else {}
+        return notes | {"noise": self._noise_note} if self._noise_note else notes
+
+    def _rows(self, frame: int) -> Ints:
+        """Return the readouts of a frame, those for calibration only where imaging left a gap."""
+        rows = self._rows_of[frame]
+        extra = self._table.calibration[rows]
+        return rows[~extra | ~np.isin(self._cell[rows], self._cell[rows[~extra]])]
+
+    def _lines(self, rows: Ints) -> tuple[Tensor, Tensor]:
+        """Return k-space (coil, readout, line) of these readouts and how often each line was read out."""
+        grid = self._grid
+        kspace = torch.zeros(self.coils, grid.readout, self._cells, dtype=torch.complex64)
+        for lines, cells in self._batches(rows):
+            kspace.index_add_(2, cells, _without_oversampling(lines, grid.readout).permute(1, 2, 0))
+        kspace[:, ~self._taken(rows)] = 0
+        counts = torch.bincount(torch.from_numpy(self._cell[rows]), minlength=self._cells)
+        return kspace.div_(counts.clamp_min(1)), counts
+
+    def _taken(self, rows: Ints) -> Tensor:
+        """Return which samples of the cut readout an asymmetric echo holds; the cut smears a little beyond them."""
+        grid = self._grid
+        first, last = self._places[rows, 1].min(), self._places[rows, 2].max() - 1
+        step = grid.samples / grid.readout
+        at = (torch.arange(grid.readout) - grid.readout // 2) * step + grid.samples // 2
+        return (at > first - step) & (at < last + step)
+
+    def _position(self, frame: int, position: int, wanted: range) -> tuple[Tensor, Tensor]:
+        """Return k-space (coil, line, partition) at a position of the readout, and how often each was read out.
+
+        Every position needs every readout, so those next in turn are kept ready, as far as memory allows.
+        """
+        if self._ready is None or self._ready[0] != frame or position not in self._ready[1]:
+            ahead = max(1, self.max_bytes // _AHEAD // self.slice_bytes)
+            block = range(position, min(position + ahead, self._grid.readout), wanted.step if len(wanted) > 1 else 1)
+            self._ready = None
+            self._ready = (frame, block, *self._positions(frame, block))
+        _, block, kspace, counts = self._ready
+        return kspace[block.index(position)].unflatten(-1, self.matrix), counts
+
+    def _positions(self, frame: int, block: range) -> tuple[Tensor, Tensor]:
+        from upmri.physics.fourier import ifft1c
+
+        rows = self._rows(frame)
+        kspace = torch.zeros(len(block), self.coils, self._cells, dtype=torch.complex64)
+        shift = self._grid.samples // 2 - self._grid.readout // 2
+        for lines, cells in self._batches(rows):
+            part = ifft1c(lines)[..., block.start + shift : block.stop + shift : block.step]
+            kspace.index_add_(2, cells, part.permute(2, 1, 0))
+        counts = torch.bincount(torch.from_numpy(self._cell[rows]), minlength=self._cells)
+        return kspace.div_(counts.clamp_min(1)), counts
+
+    def _batches(self, rows: Ints) -> Iterator[tuple[Tensor, Tensor]]:
+        """Read readouts and lay them on the grid: (readout, coil, sample with oversampling), and their cells."""
+        shape = np.column_stack([self._table.samples, self._places, self._table.reverse])[rows]
+        kinds, kind = np.unique(shape, axis=0, return_inverse=True)
+        size = max(1, _BATCH // (8 * self.coils * self._grid.samples))
+        for number, (_, begin, first, last, reverse) in enumerate(kinds.tolist()):
+            alike = rows[kind.reshape(-1) == number]
+            for some in np.split(alike, range(size, len(alike), size)):
+                lines = torch.from_numpy(self._fetch(some))
+                lines = lines.flip(-1) if reverse else lines
+                grid = torch.zeros(len(some), self.coils, self._grid.samples, dtype=torch.complex64)
+                grid[..., first:last] = lines[..., first - begin : last - begin]
+                yield grid, torch.from_numpy(self._cell[some])
+
+    # --- coils --------------------------------------------------------------------------------------------------------
+
+    def _maps(self, frame: int) -> Tensor | None:
+        """Return coil maps from the calibration lines of the same slice, acquired apart; None if there are too few."""
+        from upmri.physics.espirit import estimate_maps
+
+        number = int(self._frames[frame, -1])
+        if self._last_maps is None or self._last_maps[0] != number:
+            maps = None
+            rows = np.flatnonzero((self._slice == number) & self._table.calibration)
+            if len(rows):
+                kspace, counts = self._lines(rows)
+                with suppress(InputError):
+                    maps = estimate_maps(Scan(kspace=self._whitened(kspace), mask=counts > 0)).maps
+            self._last_maps = (number, maps)
+        return self._last_maps[1]
+
+    @cached_property
+    def _covariance(self) -> Tensor | None:
+        """Ψ of the noise in imaging, in as far as noise readouts tell."""
+        from upmri.physics.coils import noise_covariance
+
+        noise = self._fetch_noise(_NOISE)
+        if noise is None:
+            return None
+        try:
+            covariance = noise_covariance(torch.from_numpy(noise).to(torch.complex128)) * (self._noise_scale or 1)
+        except InputError:
+            covariance = torch.zeros(self.coils, self.coils, dtype=torch.complex128)
+        if len(covariance) != self.coils or not _tells(covariance):
+            self._noise_note = "noise readouts were too few, or not of all coils: not used"
+            return None
+        self._noise_note = f"coils whitened with {noise.shape[1]} noise samples; k-space in units of their deviation"
+        return covariance
+
+    def _whitened(self, kspace: Tensor) -> Tensor:
+        from upmri.physics.coils import whiten
+
+        return kspace if self._covariance is None else whiten(kspace, self._covariance)
+
+
+def _tells(covariance: Tensor) -> bool:
+    """Tell whether no coil is silent, or all but the same as others."""
+    scale = covariance.diagonal().real.rsqrt()
+    correlation = covariance * scale[:, None] * scale
+    if not bool(torch.isfinite(torch.view_as_real(correlation)).all()):
+        return False
+    return bool(torch.linalg.eigvalsh(correlation).min() > _SAME)
+
+
+def _without_oversampling(lines: Tensor, readout: int) -> Tensor:
+    """Cut the images of (…, sample) to the ``readout`` points in the middle, and return their lines."""
+    from upmri.physics.fourier import fft1c, ifft1c
+
+    samples = lines.shape[-1]
+    if readout == samples:
+        return lines
+    first = samples // 2 - readout // 2
+    return fft1c(ifft1c(lines)[..., first : first + readout])

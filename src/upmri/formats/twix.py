@@ -1,0 +1,259 @@
+"""Siemens raw data, .dat ("twix"), of software VB and of VD and later.
+
+How readouts become a scan is told in :mod:`upmri.formats.readouts`. Of several measurements in a file the last is the
+image, and those before it are adjustments, of which noise readouts are used. The layout of the headers is twixtools'.
+Its ``read_twix`` is not used: it reads every sample to learn the headers, never ends on some damaged files, and takes
+one that was cut short for whole.
+
+From the protocol come sizes and fields of view; the patient's name and whatever else it holds are not read. It is not
+always true (sequences of Pulseq keep the values of an unrelated protocol), so that where readouts do not fit it, they
+are believed. How the bandwidth of noise readouts compares to that of imaging is not in the file, so σ₀ is left open.
+"""
+
+from __future__ import annotations
+
+import mmap
+import struct
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from upmri.errors import InputError
+from upmri.formats import guard
+from upmri.formats.grid import Grid, Ints, Table, place
+from upmri.formats.protocol import Protocol
+from upmri.formats.readouts import ReadoutSource
+from upmri.formats.source import Source
+
+READS = "Siemens .dat"
+_BUFFERS = (b"Config\0", b"Dicom\0", b"Meas\0", b"MeasYaps\0", b"Phoenix\0", b"Spice\0", b"Protocol\0")
+_MOST_MEASUREMENTS, _MOST_BUFFERS = 64, 64
+_ENTRY, _ENTRIES = 152, 8  # bytes of an entry, and where the first begins
+_PROTOCOL_BYTES = 2**26
+_DMA = 2**25  # the length of a block is in the bits below
+_SKIPPED = (  # flags
+    *("RTFEEDBACK", "HPFEEDBACK", "REFPHASESTABSCAN", "PHASESTABSCAN", "PHASCOR", "noname60"),
+    *("SLICE_ACCEL_REFSCAN", "SLICE_ACCEL_PHASCOR", "RETRO_DUMMYSCAN", "B1_CONTROLLOOP", "MDH_VOP"),
+)
+_COUNTERS = ("Rep", "Phs", "Set", "Eco", "Sli")  # of grid.AXES
+
+
+def recognise(path: Path, head: bytes) -> bool:  # noqa: ARG001
+    """Tell whether a protocol begins where one should, by the name of its first part."""
+    return _starts(head) is not None
+
+
+def _starts(head: bytes) -> list[tuple[int, int]] | None:
+    """Return (offset, length) of the measurements, of length 0 where it is not known; None for any other file."""
+    if len(head) > 16 and head[8:].startswith(_BUFFERS):
+        return [(0, 0)]  # VB: one measurement, no list of them
+    if len(head) < _ENTRIES + _ENTRY:
+        return None
+    identity, count = struct.unpack_from("<II", head)
+    if identity >= 10000 or not 1 <= count <= _MOST_MEASUREMENTS or len(head) < _ENTRIES + count * _ENTRY:
+        return None
+    starts = [struct.unpack_from("<QQ", head, _ENTRIES + i * _ENTRY + 8) for i in range(count)]
+    return starts if head[starts[0][0] + 8 :].startswith(_BUFFERS) else None
+
+
+def open_source(path: Path, max_bytes: int) -> Source:
+    """Open a .dat file."""
+    return TwixSource(path, max_bytes)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where what lies in a block of samples: headers and their sizes, as twixtools defines them, and its flags."""
+
+    header: np.dtype[Any]
+    shared: int  # bytes of the header that all channels share
+    channel: int  # bytes of the header that each has
+    flags: dict[str, int]
+
+    @classmethod
+    def of(cls, modern: bool) -> Layout:
+        """Return the layout of VD and later, or of VB."""
+        try:
+            defined = import_module("twixtools.mdh_def")
+        except ImportError as error:
+            raise InputError("Siemens .dat is read with twixtools: pip install 'upmri[siemens]'") from error
+        header = np.dtype(defined.Scan_header if modern else defined.VB17_header)
+        channel = np.dtype(defined.Channel_header).itemsize if modern else header.itemsize
+        return cls(header, header.itemsize if modern else 0, channel, defined.mask_dict)
+
+    def samples(self, count: int) -> np.dtype[Any]:
+        """Return the type of one channel's part of a block."""
+        return np.dtype([("header", f"V{self.channel}"), ("data", "<c8", (count,))])
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """The blocks of a measurement that hold samples: where they begin, and their headers."""
+
+    at: Ints
+    header: NDArray[Any]
+    layout: Layout
+
+    def flagged(self, *names: str) -> NDArray[np.bool_]:
+        """Return which have any of these flags."""
+        bits = sum(1 << self.layout.flags[name] for name in names)
+        return (self.header["EvalInfoMask"] & np.uint64(bits)) != 0
+
+    def where(self, kept: NDArray[np.bool_]) -> Blocks:
+        """Return some of them."""
+        return Blocks(self.at[kept], self.header[kept], self.layout)
+
+
+class TwixSource(ReadoutSource):
+    """A Siemens file; headers are held, samples are read slice by slice."""
+
+    format = "Siemens twix"
+
+    def __init__(self, path: Path, max_bytes: int) -> None:
+        super().__init__(path, max_bytes)
+        starts, size = _starts(guard.head(path)) or [], path.stat().st_size
+        self._layout = Layout.of(modern=starts != [(0, 0)])
+        if len(starts) > 1:
+            self._meta["measurement"] = f"{len(starts)} of {len(starts)}; those before it are adjustments"
+        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            found = []
+            for number, (offset, length) in enumerate(starts, 1):
+                end = offset + length if length else size
+                if end > size or (length == 0 and number < len(starts)):
+                    raise InputError(f"cut short; measurement {number} ends at byte {end}, the file at {size}")
+                body = offset + _protocol_length(data, offset, end)
+                found.append(_walk(data, body, end, self._layout, max_bytes))
+            protocol = bytes(data[offset:body])
+        self._sort(Protocol(protocol), found)
+
+    def _sort(self, protocol: Protocol, found: list[Blocks]) -> None:
+        blocks = found[-1]
+        left_out = blocks.flagged(*_SKIPPED)
+        image = blocks.where(~left_out & ~blocks.flagged("NOISEADJSCAN"))
+        header = image.header
+        if not len(header):
+            raise InputError("expected readouts of an image, there are none")
+        protocol.check()
+        coils = np.unique(header["UsedChannels"])
+        if len(coils) > 1:
+            raise InputError(f"expected readouts of the same coils, got {coils.min()} to {coils.max()} of them")
+        self._meta |= {"left out": int(left_out.sum())} if left_out.any() else {}
+        counter = {name: header["Counter"][name].astype(np.int64) for name in ("Lin", "Par", *_COUNTERS)}
+        samples, centre = header["SamplesInScan"].astype(np.int64), header["CenterCol"].astype(np.int64)
+        columns = _columns(samples, centre, round(protocol.base * protocol.oversampling))
+        lines, line = _axis(counter["Lin"], int(np.median(header["CenterLin"])), protocol.lines)
+        partitions, partition = 1, None
+        if counter["Par"].any():
+            partitions, partition = _axis(counter["Par"], int(np.median(header["CenterPar"])), protocol.partitions)
+        grid = Grid(
+            columns,
+            max(1, round(columns / protocol.oversampling)),
+            lines,
+            partitions,
+            protocol.spacing(columns, lines, partitions),
+        )
+        calibration = image.flagged("PATREFSCAN") & ~image.flagged("PATREFANDIMASCAN")
+        table = Table(
+            line=place("lines", counter["Lin"], line, lines),
+            partition=place("partitions", counter["Par"], partition, partitions),
+            counters=np.stack([counter[name] for name in _COUNTERS], 1),
+            samples=samples,
+            centre=centre,
+            skip=np.stack([header["CutOff"]["Pre"], header["CutOff"]["Post"]], 1).astype(np.int64),
+            reverse=image.flagged("REFLECT"),
+            calibration=calibration,
+        )
+        self._image = image
+        self._noise = [part.where(part.flagged("NOISEADJSCAN")) for part in found]
+        self._separate = protocol.separate_calibration and bool(calibration.any())
+        places = header["SliceData"]["SlicePos"]
+        self._arrange(grid, table, int(coils[0]), np.stack([places[axis] for axis in ("Sag", "Cor", "Tra")], 1))
+
+    def _fetch(self, rows: Ints) -> NDArray[np.complex64]:
+        count = int(self._table.samples[rows[0]])
+        kind, out = self._layout.samples(count), np.empty((len(rows), self.coils, count), np.complex64)
+        with self.path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            for part, at in zip(out, self._image.at[rows].tolist(), strict=True):
+                part[:] = np.frombuffer(data, kind, self.coils, at + self._layout.shared)["data"]
+        return out
+
+    def _fetch_noise(self, count: int) -> NDArray[np.complex64] | None:
+        found: list[NDArray[np.complex64]] = []
+        with self.path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            for blocks in reversed(self._noise):  # the measurement's own before those of an adjustment
+                for at, header in zip(blocks.at.tolist(), blocks.header, strict=True):
+                    if header["UsedChannels"] == self.coils and count > 0:
+                        kind = self._layout.samples(int(header["SamplesInScan"]))
+                        found.append(np.frombuffer(data, kind, self.coils, at + self._layout.shared)["data"].copy())
+                        count -= found[-1].nbytes
+                if found:
+                    return np.concatenate(found, 1)
+        return None
+
+    def close(self) -> None:
+        """Nothing is held between reads."""
+
+
+# --- blocks -----------------------------------------------------------------------------------------------------------
+
+
+def _protocol_length(data: mmap.mmap, offset: int, end: int) -> int:
+    if offset + 8 > end:
+        raise InputError("cut short; there is no protocol where a measurement should begin")
+    (length,) = struct.unpack_from("<I", data, offset)
+    if not 8 <= length <= min(_PROTOCOL_BYTES, end - offset):
+        raise InputError(f"cut short, or damaged; a protocol declares {length} bytes, there are {end - offset}")
+    return int(length)
+
+
+def _walk(data: mmap.mmap, at: int, end: int, layout: Layout, max_bytes: int) -> Blocks:
+    """Go from block to block until the one that says it is the last, which must be there."""
+    header, offset = layout.header, {name: field[1] for name, field in (layout.header.fields or {}).items()}
+    last, other = 1 << layout.flags["ACQEND"], 1 << layout.flags["SYNCDATA"]
+    found: list[int] = []
+    while True:
+        if at + header.itemsize > end:
+            raise InputError(f"cut short; after {len(found)} readouts the mark of the end is missing")
+        (flags,) = struct.unpack_from("<Q", data, at + offset["EvalInfoMask"])
+        if flags & last:
+            break
+        if flags & other:
+            (length,) = struct.unpack_from("<I", data, at + offset["FlagsAndDMALength"])
+            length %= _DMA
+        else:
+            samples, channels = struct.unpack_from("<HH", data, at + offset["SamplesInScan"])
+            length = layout.shared + channels * (layout.channel + 8 * samples)
+            found.append(at)
+        if length < header.itemsize or at + length > end:
+            raise InputError(f"cut short, or damaged; block {len(found)} declares {length} bytes, there are {end - at}")
+        at += length
+    guard.check_bytes("its headers", len(found) * header.itemsize, max_bytes)
+    headers = np.empty(len(found), header)
+    for number, position in enumerate(found):
+        headers[number] = np.frombuffer(data, header, 1, position)[0]
+    return Blocks(np.array(found, np.int64), headers, layout)
+
+
+def _columns(samples: Ints, centre: Ints, nominal: int) -> int:
+    """Return the size of the readout's grid: that of a whole echo, of which an asymmetric one is a part."""
+    longest = int(samples.max())
+    if longest == nominal or not centre.any():
+        return longest
+    return 2 * int(np.maximum(centre, samples - centre).max())
+
+
+def _axis(counter: Ints, centre: int, nominal: int) -> tuple[int, int | None]:
+    """Return the size of the grid along lines or partitions and the counter of its centre, None when it is not told.
+
+    The size is the protocol's, ``nominal``, unless counters do not fit it.
+    """
+    most = int(counter.max()) + 1
+    if centre == 0:
+        step = int(np.diff(np.unique(counter)).max(initial=1))
+        return (nominal, None) if 0 <= nominal - most < step else (most + most % 2, None)
+    span = 2 * max(centre - int(counter.min()), most - centre)
+    return max(nominal, span), centre
