@@ -148,7 +148,7 @@ def recon(
     ] = None,
     slices: Annotated[str | None, typer.Option(help="Which slices, as in 3:7.")] = None,
     steps: Annotated[int | None, typer.Option(help="Iterations, where the method has them.")] = None,
-    samples: Annotated[int, typer.Option(help="Give so many images around it, and their deviation (in .h5, .dcm and NIfTI).")] = 1,
+    samples: Annotated[int, typer.Option(help="Give so many images, and their deviation (.h5, .dcm, NIfTI).")] = 1,
     adapt: Annotated[int | None, typer.Option(help="Steps of training on each slice itself, first.")] = None,
     damping: Annotated[
         float | None, typer.Option("--lambda", help="Regularisation; from the noise by default.")
