@@ -85,7 +85,7 @@ def test_what_comes_back_reconstructs(good, rng):
     operator = SenseOperator(maps / maps.abs().square().sum(1, keepdim=True).sqrt(), mask)
     adjoint = rng(1, 16, 12, dtype=torch.complex64)
     with torch.no_grad():
-        image = read_out(weights.load(good).network, operator, adjoint)
+        image = read_out(weights.load(good).network, operator, adjoint, torch.tensor([0.01]))
     assert image.shape == adjoint.shape
     assert torch.view_as_real(image).isfinite().all()
 
@@ -94,7 +94,7 @@ def test_a_lesson_with_everything_changed_comes_back(tmp_path):
     from upmri.flow.path import TimeLaw
     from upmri.flow.split import SplitLaw
 
-    lesson = UpmriLesson("tiny", 2, 0.5, SplitLaw((0.1, 0.2), (0.3, 0.4), 0.5), TimeLaw(1.0, 2.0, 0.1), 7, True)
+    lesson = UpmriLesson("tiny", 2, 0.5, SplitLaw((0.1, 0.2), (0.3, 0.4), 0.5), TimeLaw(1.0, 2.0, 0.1), 7, 0.2, True)
     path = weights.save(tmp_path / "x.safetensors", tensors(lesson), "upmri", lesson, {})
     assert weights.load(path).lesson == lesson
 
@@ -301,14 +301,14 @@ def test_weights_of_another_method_are_refused_before_the_work(shipped):
 
 def test_reconstruct_takes_a_path_and_says_which_weights(good):
     scan = upmri.simulate(upmri.demo.brain()[:1, :48, :48], coils=4, acceleration=2, acs=12)
-    rec = upmri.reconstruct(scan, model=good, samples=3, steps=2, device="cpu")
+    rec = upmri.reconstruct(scan, "upmri", model=good, samples=3, steps=2, device="cpu")
     assert rec.method == "upmri"
     assert rec.settings["model"] == str(good)
     assert rec.settings["sha256"] == weights.load(good).digest
     assert rec.samples.shape == (3, *rec.image.shape)
     assert rec.std.shape == rec.image.shape
     assert rec.std.dtype == torch.float32
-    again = upmri.reconstruct(scan, model=good, samples=3, steps=2, device="cpu")
+    again = upmri.reconstruct(scan, "upmri", model=good, samples=3, steps=2, device="cpu")
     assert again.samples.equal(rec.samples)
 
 
@@ -317,8 +317,8 @@ def test_samples_are_in_the_units_of_the_scan_slice_by_slice(good):
 
     scan = upmri.simulate(upmri.demo.brain()[:2, :48, :48], coils=4, acceleration=2, acs=12)
     loud = replace(scan, kspace=1000 * scan.kspace, noise=1000 * scan.noise, reference=1000 * scan.reference)
-    soft, loud = (upmri.reconstruct(s, model=good, samples=2, steps=2, device="cpu") for s in (scan, loud))
-    alone = upmri.reconstruct(scan[1], model=good, samples=2, steps=2, device="cpu")
+    soft, loud = (upmri.reconstruct(s, "upmri", model=good, samples=2, steps=2, device="cpu") for s in (scan, loud))
+    alone = upmri.reconstruct(scan[1], "upmri", model=good, samples=2, steps=2, device="cpu")
     for name in ("image", "samples", "std"):
         value = getattr(soft, name)
         assert torch.allclose(getattr(loud, name), 1000 * value, rtol=1e-3, atol=1e-3 * 1000 * value.abs().max())
