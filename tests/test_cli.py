@@ -229,7 +229,7 @@ def test_weights_from_a_file_and_samples(run, scan, tmp_path, apples):
         "--steps",
         "2",
     )
-    assert "with weights my [bold]apples.safetensors in" in run(*words, "-o", "x.h5").stdout
+    assert "with weights my [bold]apples.safetensors (" in run(*words, "-o", "x.h5").stdout
     rec = upmri.formats.load_reconstruction(tmp_path / "x.h5")
     expected = upmri.reconstruct(scan[1], "upmri", model=apples, samples=3, steps=2)
     assert rec.samples.equal(expected.samples)

@@ -322,6 +322,8 @@ def _line(result: dict[str, Any]) -> str:
     slices = f"{result['slices']} slice{'s' * (result['slices'] != 1)}"
     model = result["settings"].get("model")
     weights = "" if model is None else f" with weights {model}"
+    gain = result["settings"].get("held_out")
+    weights += "" if gain is None else f" ({gain:+.1f} dB over SENSE on held-out lines)"
     return f"{result['out']}: {slices} by {result['method']}{weights} in {result['seconds']:.1f} s{scores}"
 
 

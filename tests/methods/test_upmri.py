@@ -12,7 +12,7 @@ from upmri.evaluation import evaluate
 from upmri.flow.split import SplitLaw
 from upmri.methods.base import Problem
 from upmri.methods.sense import default_damping
-from upmri.methods.upmri import UpmriLesson, deviation, held_out_error
+from upmri.methods.upmri import UpmriLesson, deviation, held_out_gain
 from upmri.physics.fourier import fft2c
 from upmri.physics.masks import poisson_disc
 from upmri.physics.sense import SenseOperator
@@ -267,14 +267,14 @@ def test_without_a_name_the_weights_that_foretell_the_scan_are_taken(scan, ship,
 
 
 def test_what_is_foretold_was_not_given(scan):
-    """Whatever lines the network is not given, the error is that on them, over the slices."""
+    """Whatever lines the network is not given, the gain is over SENSE's error on them, over the slices."""
     problem = Problem(scan, torch.device("cpu"), torch.Generator())
     x = scan.reference / problem.scale[:, None, None]
     model, first = (
         SimpleNamespace(network=Watched(1.1 * x)),
-        held_out_error(SimpleNamespace(network=Watched(x)), problem),
+        held_out_gain(SimpleNamespace(network=Watched(x)), problem),
     )
-    error = held_out_error(model, problem)
+    gain = held_out_gain(model, problem)
     ((operator, adjoint, noisy, t),) = model.network.asked
     aside = scan.mask & ~operator.mask
     assert aside.any((1, 2)).all()
@@ -282,9 +282,13 @@ def test_what_is_foretold_was_not_given(scan):
     assert torch.allclose(adjoint, operator.adjoint(problem.kspace))
     assert (noisy == 0).all()
     assert (t == 1).all()
-    residual = (fft2c(scan.maps * 1.1 * x[:, None]) - problem.kspace) * aside[:, None]
-    assert error == pytest.approx(residual.abs().square().sum().item(), rel=1e-3)
-    assert first < error
+    sense = operator.solve(adjoint, (5 * problem.sigma**1.5).clamp_min(1e-4))
+
+    def energy(image):
+        return (((fft2c(scan.maps * image[:, None]) - problem.kspace) * aside[:, None]).abs() ** 2).sum()
+
+    assert gain == pytest.approx(10 * (energy(sense) / energy(1.1 * x)).log10().item(), abs=0.01)
+    assert first > gain
 
 
 def test_weights_of_other_methods_are_no_candidates(scan, ship, tmp_path):
@@ -544,3 +548,36 @@ def test_what_is_told_of_the_noise_is_off_a_little(batch):
     exact, off = (torch.cat(values).log() for values in (heard[:20], heard[20:]))
     assert exact.abs().max() < 1e-6
     assert 0.2 < off.std() < 0.6
+
+
+# Learning from one scan.
+
+
+def test_adapting_serves_the_lines_of_the_scan(scan, folder):
+    """Weights that disturb the image are mended by the scan's own lines, and the file is left as it was."""
+    path = write(folder / "poor.safetensors", std=0.1)
+    before = path.read_bytes()
+    plain, better = (evaluate(recon(scan, path, adapt=steps))["psnr"] for steps in (0, 30))
+    assert better > plain + 0.05
+    assert path.read_bytes() == before
+    assert evaluate(recon(scan, path))["psnr"] == pytest.approx(plain)
+
+
+def test_adapting_is_for_each_slice_alone(scan, model):
+    together = recon(scan, model, adapt=2).image
+    assert torch.allclose(recon(scan[1], model, adapt=2).image, together[1:], atol=1e-5)
+    assert not torch.allclose(recon(scan, model).image, together, atol=1e-5)
+
+
+def test_adapting_by_less_than_nothing(scan, model):
+    with pytest.raises(InputError, match="adapt: expected 0 or more"):
+        recon(scan, model, adapt=-1)
+
+
+def test_how_well_the_weights_fit_is_told_and_cannot_be_set(scan, model):
+    problem = Problem(scan[0], torch.device("cpu"), torch.Generator())
+    assert recon(scan, model).settings["held_out"] == pytest.approx(
+        held_out_gain(weights.load(model), problem), abs=0.01
+    )
+    with pytest.raises(InputError, match="held_out: not a setting"):
+        recon(scan, model, held_out=3.0)

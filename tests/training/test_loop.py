@@ -684,3 +684,23 @@ def test_methods_without_anything_to_train(config):
         train(config(train={}))
     with pytest.raises(InputError, match="device"):
         train(config(device="abacus"))
+
+
+# Beginning with weights that are there
+
+
+def test_a_run_may_begin_with_weights(config, tmp_path):
+    """With a rate next to nothing they stay what they were."""
+    first = train(config(steps=3, output=str(tmp_path / "first")))
+    second = train(config(steps=1, rate=1e-12, begin=str(first), output=str(tmp_path / "second")))
+    known, kept = (weights.load(path).network.state_dict() for path in (first, second))
+    assert all(torch.allclose(known[name], kept[name], atol=1e-4) for name in known)
+    assert weights.card(second)["training"]["begin"] == str(first)
+
+
+def test_a_run_cannot_begin_with_another_network(config, tmp_path):
+    first = train(
+        config(steps=1, output=str(tmp_path / "first")) | {"method": "upmri-paper", "lesson": {"size": "tiny"}}
+    )
+    with pytest.raises(InputError, match="begin: .* another network"):
+        train(config(steps=1, begin=str(first), output=str(tmp_path / "second")))

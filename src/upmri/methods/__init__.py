@@ -68,7 +68,7 @@ def build(name: str, **settings: Any) -> Method:
     """
     kind = find(name)
     given = {key: value for key, value in settings.items() if value is not None}
-    known = [field.name for field in fields(kind)]
+    known = [field.name for field in fields(kind) if field.init]
     strange = sorted(set(given) - set(known))
     if strange:
         takes = f"takes {', '.join(known)}" if known else "takes no settings"
