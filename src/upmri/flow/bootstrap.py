@@ -16,8 +16,8 @@ from upmri.physics.masks import calibration_region
 from upmri.physics.sense import SenseOperator
 from upmri.physics.simulate import complex_normal
 
-# Replicates that are worked on side by side.
-_TOGETHER = 8
+# Slices that are worked on side by side.
+_TOGETHER = 16
 
 
 def errors(
@@ -44,8 +44,9 @@ def errors(
         How many.
     """
     found = []
-    for first in range(0, count, _TOGETHER):
-        size = min(_TOGETHER, count - first)
+    together = max(1, _TOGETHER // len(image))
+    for first in range(0, count, together):
+        size = min(together, count - first)
         lines = operator.mask.cpu()
         masks = torch.cat([moved(mask, image.shape[-2], generator)[None] for _ in range(size) for mask in lines])
         again = SenseOperator(operator.maps.repeat(size, 1, 1, 1), masks)

@@ -122,7 +122,8 @@ def _open(
     """Return the header and the datasets of a file that holds a noun of this kind."""
     mark, version = guard.attribute(file, "upmri"), guard.attribute(file, "version")
     if mark != kind.encode():
-        raise InputError(f"expected a {kind} written by UPMRI, got {'other HDF5' if mark is None else mark.decode()}")
+        got = mark.decode(errors="replace") if isinstance(mark, bytes) else "other HDF5"
+        raise InputError(f"expected a {kind} written by UPMRI, got {got}")
     if version != VERSION:
         raise InputError(f"expected version {VERSION} of UPMRI's HDF5, got {version}")
     stored = guard.dataset(file, "header")
