@@ -161,7 +161,9 @@ def recon(
     overwrite: Overwrite = False,
     seed: Seed = 0,
     device: Device = "auto",
-    max_gib: Annotated[float, typer.Option(help="Refuse to read more than this at once.")] = 8,
+    max_gib: Annotated[
+        float | None, typer.Option(help="Most to read at once; half of free memory if unsaid.")
+    ] = None,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
@@ -173,11 +175,12 @@ def recon(
         "model": model, "steps": steps, "samples": None if samples == 1 else samples, "adapt": adapt, "damping": damping
     }  # fmt: skip
     build(method, **settings)  # a wrong setting is told before anything is read
+    limit = formats.MAX_BYTES if max_gib is None else int(max_gib * 2**30)
     results, failed = [], False
     for path, destination in zip(scans, _targets(scans, target), strict=True):
         try:
             formats.check_target(destination, overwrite=overwrite, complex=keep_phase)
-            with formats.open_source(path, max_bytes=int(max_gib * 2**30)) as source:
+            with formats.open_source(path, max_bytes=limit) as source:
                 wanted = source.indices(slices)
                 rec = reconstruct_slices(
                     (source.read(i) for i in wanted), len(wanted), method,
@@ -185,7 +188,8 @@ def recon(
                 )  # fmt: skip
             rec.save(destination, overwrite=overwrite, complex=keep_phase)
         except InputError as error:
-            console.complain(error)
+            named = str(path) in str(error) or str(destination) in str(error)
+            console.complain(error if named else InputError(f"{path}: {error}"))
             failed = True
             continue
         results.append(_summary(path, destination, rec))

@@ -23,7 +23,17 @@ from numpy.typing import NDArray
 
 from upmri.errors import InputError
 
-MAX_BYTES = 8 * 2**30
+
+def _half_of_free_memory() -> int:
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        kib = next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable:"))
+    except (OSError, StopIteration, ValueError, IndexError):
+        return 8 * 2**30  # not Linux
+    return kib * 1024 // 2
+
+
+MAX_BYTES = _half_of_free_memory()
 HEAD = 2**16  # no header is longer than this
 _HDF5_SIGNATURE = b"\x89HDF\r\n\x1a\n"
 _GZIP = 1  # HDF5's number for it
