@@ -161,9 +161,7 @@ def recon(
     overwrite: Overwrite = False,
     seed: Seed = 0,
     device: Device = "auto",
-    max_gib: Annotated[
-        float | None, typer.Option(help="Most to read at once; half of free memory if unsaid.")
-    ] = None,
+    max_gib: Annotated[float | None, typer.Option(help="Most to read at once; half of free memory if unsaid.")] = None,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
