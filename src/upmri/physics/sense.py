@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any, Literal
 
 import torch
@@ -9,7 +10,15 @@ from torch import Tensor
 
 from upmri.errors import InputError
 from upmri.physics.fourier import fft2c, ifft2c
-from upmri.physics.solve import CirculantPreconditioner, RowSolver, conjugate_gradients, per_slice
+from upmri.physics.solve import (
+    Block,
+    CirculantPreconditioner,
+    RowSolver,
+    conjugate_gradients,
+    factor_bytes,
+    per_slice,
+    row_blocks,
+)
 
 Solver = Literal["auto", "direct", "cg"]
 
@@ -119,8 +128,11 @@ class SenseOperator:
         return result
 
     def _affords_factors(self) -> bool:
-        n, h, _, w = self._rows.shape
-        return self.cartesian_1d and n * h * w**2 * self._rows.element_size() <= self._keep
+        return self.cartesian_1d and factor_bytes(self._blocks, self._rows) <= self._keep
+
+    @cached_property
+    def _blocks(self) -> list[Block]:
+        return row_blocks(self._rows)
 
     @property
     def _keep(self) -> int:
@@ -130,7 +142,7 @@ class SenseOperator:
         """The row solver for this damping: the last one is kept, together with the values it was made for."""
         if self._last is None or not self._last.serves(damping):
             self._last = None  # frees the old factors before the new ones are made
-            solver = RowSolver(self._rows, self._weights[:, 0], damping, keep=self._keep)
+            solver = RowSolver(self._rows, self._weights[:, 0], damping, keep=self._keep, blocks=self._blocks)
             self._last = _Kept(solver, damping)
         return self._last.solver
 

@@ -114,7 +114,7 @@ class CirculantPreconditioner:
 
 
 @dataclass(frozen=True)
-class _Block:
+class Block:
     """Consecutive readout rows of some slices, cropped to the columns where any of them sees signal."""
 
     slices: slice
@@ -142,18 +142,28 @@ class RowSolver:
         λ > 0, or (slice,).
     keep
         Bytes of factors that may be held; above it blocks are factored anew for every solve.
+    blocks
+        From :func:`row_blocks`, if they are known.
     invert
         Keep L⁻¹ instead of L: on accelerators when not said.
     """
 
     def __init__(
-        self, maps: Tensor, mask: Tensor, damping: float | Tensor, *, keep: int, invert: bool | None = None
+        self,
+        maps: Tensor,
+        mask: Tensor,
+        damping: float | Tensor,
+        *,
+        keep: int,
+        blocks: list[Block] | None = None,
+        invert: bool | None = None,
     ) -> None:
         self._maps, self._mask, self._damping = maps, mask, damping
         self._invert = maps.device.type != "cpu" if invert is None else invert
-        self._blocks = list(_blocks(maps))
-        size = sum(_area(block) for block in self._blocks) * maps.element_size()
-        self._factors = [self._factor(block) for block in self._blocks] if size <= keep else None
+        self._blocks = row_blocks(maps) if blocks is None else blocks
+        self._factors = (
+            [self._factor(block) for block in self._blocks] if factor_bytes(self._blocks, maps) <= keep else None
+        )
 
     def __call__(self, rhs: Tensor) -> Tensor:
         """Solve for b (…, slice, H, W)."""
@@ -170,7 +180,7 @@ class RowSolver:
                 solution[index] = torch.linalg.solve_triangular(factor.mH, half, upper=True)
         return x
 
-    def _factor(self, block: _Block) -> Tensor:
+    def _factor(self, block: Block) -> Tensor:
         maps = self._maps[block.slices, block.rows, :, block.columns]
         width = self._mask.shape[-1]
         point_spread = torch.fft.ifft(self._mask[block.slices].to(maps.dtype))  # T
@@ -188,14 +198,19 @@ class RowSolver:
         return torch.linalg.solve_triangular(factor, unit.expand_as(factor), upper=False)
 
 
-def _area(block: _Block) -> int:
+def factor_bytes(blocks: list[Block], maps: Tensor) -> int:
+    """Memory of the factors of all blocks."""
+    return sum(_area(block) for block in blocks) * maps.element_size()
+
+
+def _area(block: Block) -> int:
     """Entries of a block's factors."""
     width = block.columns.stop - block.columns.start
     rows = block.rows.stop - block.rows.start
     return (block.slices.stop - block.slices.start) * rows * width**2
 
 
-def _blocks(maps: Tensor) -> list[_Block]:
+def row_blocks(maps: Tensor) -> list[Block]:
     """Cut (slice, H, C, W) into blocks that hold all of the support."""
     n, height, _, width = maps.shape
     seen = (maps != 0).any(2).cpu()  # (slice, H, W)
@@ -211,5 +226,5 @@ def _blocks(maps: Tensor) -> list[_Block]:
             slices, rows_ = slice(s, min(s + n_step, n)), slice(h, min(h + h_step, height))
             columns = seen[slices, rows_].flatten(0, 1).any(0).nonzero().flatten()
             if len(columns):
-                blocks.append(_Block(slices, rows_, slice(int(columns[0]), int(columns[-1]) + 1)))
+                blocks.append(Block(slices, rows_, slice(int(columns[0]), int(columns[-1]) + 1)))
     return blocks
