@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -25,6 +25,7 @@ from upmri.flow.path import TimeLaw, interpolate
 from upmri.flow.split import SplitLaw
 from upmri.methods import shipped
 from upmri.methods.base import Estimate, Lesson, Method, Problem
+from upmri.methods.learned import Learned
 from upmri.methods.sense import default_damping
 from upmri.networks.adm import SIZES
 from upmri.networks.unrolled import Unrolled
@@ -158,7 +159,7 @@ class UpmriLesson(Lesson):
 
 
 @dataclass(frozen=True)
-class Upmri(Method):
+class Upmri(Learned):
     """The mean of what the data allow under the prior, D(A*y, ·, 1), and on request how far it may be off.
 
     Parameters
@@ -191,7 +192,6 @@ class Upmri(Method):
     evaluations = 3
     lesson = UpmriLesson
 
-    model: str | None = None
     samples: int = 1
     steps: int | None = None
     start: float = 0.5
@@ -215,16 +215,11 @@ class Upmri(Method):
         candidates = [self.model] if self.model is not None else list(shipped(self.name))
         if not candidates:
             raise InputError("model: no weights come with this installation; give a file")
-        gains = {name: held_out_gain(replace(self, model=name)._model(problem), problem) for name in candidates}
+        gains = {name: held_out_gain(replace(self, model=name).load(problem), problem) for name in candidates}
         best = max(gains, key=gains.__getitem__)
         settled = replace(self, model=best)
         object.__setattr__(settled, "held_out", round(gains[best], 2))
         return settled
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """What shaped the image, the weights' hash included."""
-        return asdict(self) | ({} if self.model is None else {"sha256": weights.load(self.model).digest})
 
     def reconstruct(self, problem: Problem) -> Tensor:
         """The read-out."""
@@ -232,7 +227,7 @@ class Upmri(Method):
 
     def estimate(self, problem: Problem) -> Estimate:
         """The read-out, and if wanted images around it with their deviation."""
-        network, card = self._network(problem), self._model(problem).card
+        network, card = self._network(problem), self.load(problem).card
         mean = read_out(network, problem.operator, problem.adjoint, problem.sigma)
         if self.samples == 1:
             return Estimate(mean)
@@ -253,20 +248,13 @@ class Upmri(Method):
         return Estimate(mean, drawn, deviation(drawn, mean))
 
     def _network(self, problem: Problem) -> nn.Module:
-        model = self._model(problem)
+        model = self.load(problem)
         return adapted(model, problem, self.adapt) if self.adapt else model.network
-
-    def _model(self, problem: Problem) -> weights.Model:
-        assert self.model is not None  # noqa: S101  `fit` has seen to it
-        model = weights.load(self.model, problem.device)
-        if model.method != self.name:
-            raise InputError(f"model: {self.model} holds weights of {model.method}, expected some of {self.name}")
-        return model
 
 
 def adapted(model: weights.Model, problem: Problem, steps: int) -> nn.Module:
     """Go on learning from one scan: a copy of the network after so many steps on splits of its lines."""
-    assert isinstance(model.lesson, UpmriLesson)  # noqa: S101  `_model` has seen to it
+    assert isinstance(model.lesson, UpmriLesson)  # noqa: S101  `load` has seen to it
     lesson = replace(model.lesson, path_every=0, supervised=False)
     network = copy.deepcopy(model.network).requires_grad_(True)  # without dropout: there is one scan to be fitted
     optimiser = torch.optim.Adam(network.parameters(), lr=_ADAPT_RATE)

@@ -5,18 +5,17 @@ As written it does not work (``docs/upmri.md`` says why, and shows it); it is he
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
 
-from upmri import weights
 from upmri.errors import InputError
 from upmri.flow.objective import Filter, Identity, KrylovFilter, Normal, divergence, no_filter, projected_loss
 from upmri.flow.path import TimeLaw, interpolate
 from upmri.flow.sampler import Cyclic, read_out
 from upmri.methods.base import Lesson, Method, Problem
+from upmri.methods.learned import Learned
 from upmri.networks.adm import SIZES, Adm
 from upmri.networks.unrolled import channels, complex_image
 from upmri.physics.sense import SenseOperator
@@ -106,7 +105,7 @@ class VelocityNetwork(nn.Module):
 
 
 @dataclass(frozen=True)
-class UpmriPaper(Method):
+class UpmriPaper(Learned):
     """Algorithm 1, with the switches that show why it fails.
 
     Parameters
@@ -129,7 +128,6 @@ class UpmriPaper(Method):
     evaluations = 20
     lesson = PaperLesson
 
-    model: str | None = None
     steps: int = 10
     iterations: int = 30
     null_noise: bool = True
@@ -140,25 +138,13 @@ class UpmriPaper(Method):
         """Check that there are weights."""
         if self.model is None:
             raise InputError("model: upmri-paper comes without weights; give a file (`upmri train` makes one)")
-        self._model(problem)
+        self.load(problem)
         return self
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """What shaped the image, the weights' hash included."""
-        return asdict(self) | ({} if self.model is None else {"sha256": weights.load(self.model).digest})
 
     def reconstruct(self, problem: Problem) -> Tensor:
         """Algorithm 1, or the read-out."""
-        velocity = self._model(problem).network
+        velocity = self.load(problem).network
         if self.read_out:
             return read_out(velocity, problem.operator, problem.adjoint, iterations=self.iterations)
         cycle = Cyclic(self.steps, self.iterations, self.null_noise, self.image_fed)
         return cycle(velocity, problem.operator, problem.adjoint, problem.sigma, problem.generator)
-
-    def _model(self, problem: Problem) -> weights.Model:
-        assert self.model is not None  # noqa: S101  `fit` has seen to it
-        model = weights.load(self.model, problem.device)
-        if model.method != self.name:
-            raise InputError(f"model: {self.model} holds weights of {model.method}, expected some of {self.name}")
-        return model
