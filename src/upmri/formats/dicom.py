@@ -4,15 +4,7 @@
 rescaled, rows along readout and columns along phase. ``std.dcm`` beside them is a Parametric Map with the float32
 values of ``rec.std``. Every save makes new UIDs. What a scan says of its patient, its name included, is not written.
 
-Where the voxels lie in the patient is what the scan says in ``meta["geometry"]``, a dictionary of four lists of three
-numbers each, in DICOM's coordinates (x to the left, y to the back, z to the head):
-
-``position``
-    Centre of voxel (0, 0, 0) of this very image, its first slice, in mm.
-``readout``, ``phase``, ``slice``
-    Unit vectors, perpendicular to each other, along which the index of that axis grows; voxel (i, j, k) is centred at
-    position + i·spacing[0]·readout + j·spacing[1]·phase + k·spacing[2]·slice. They may be left-handed.
-
+Where the voxels lie in the patient is told by :mod:`upmri.formats.geometry`.
 Without it slices are axial from the origin on, rows to the left and columns to the back, and the file says so. It has
 no place where the slice axis is not a stack in space, but frames or echoes.
 """
@@ -29,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from upmri.errors import InputError
+from upmri.formats import geometry
 from upmri.formats.label import describe
 from upmri.scan import Reconstruction
 
@@ -38,10 +31,6 @@ if TYPE_CHECKING:
 _IMPLEMENTATION = "2.25.73687585012884687080705623066022631430"  # names UPMRI as what wrote a file
 _MARK = b"\x02\x00\x12\x00UI\x2c\x00" + _IMPLEMENTATION.encode() + b"\x00"  # so it stands there, 44 bytes long
 _WARNING = "NOT FOR CLINICAL USE"
-_AXES = ("readout", "phase", "slice")
-_AXIAL = np.array([[0.0, 1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 1.0]])  # rows are the directions of _AXES
-_FARTHEST = 1e6  # mm
-_SKEW = 1e-3
 _WHITE = 2**16 - 1
 _LONGEST = 2**16 - 1  # rows or columns
 _MOST_BYTES = 2**32 - 2  # of one element
@@ -69,38 +58,6 @@ def is_ours(path: Path) -> bool:
     except OSError:
         return False
     return path.suffix == ".dcm" and head[128:132] == b"DICM" and _MARK in head
-
-
-def affine(rec: Reconstruction) -> NDArray[np.float64] | None:
-    """Return the 4×4 matrix from (readout, phase, slice) indices to mm in DICOM's coordinates, None if not known."""
-    given = rec.meta.get("geometry")
-    if given is None:
-        return None
-    names = ("position", *_AXES)
-    if not isinstance(given, dict) or not all(_is_vector(given.get(name)) for name in names):
-        raise InputError(
-            f'meta["geometry"]: expected {", ".join(names)}, each a list of three numbers (at most {_FARTHEST:g})'
-        )
-    directions = np.array([given[name] for name in _AXES], float)
-    if np.abs(directions @ directions.T - np.eye(3)).max() > _SKEW:
-        raise InputError('meta["geometry"]: expected unit vectors perpendicular to each other as readout, phase, slice')
-    u, _, v = np.linalg.svd(directions)  # the nearest that are so exactly
-    return _matrix(u @ v, np.array(given["position"], float), rec)
-
-
-def _is_vector(value: Any) -> bool:
-    return (
-        isinstance(value, list)
-        and len(value) == 3
-        and all(type(x) in (int, float) and abs(x) <= _FARTHEST for x in value)  # NaN is not
-    )
-
-
-def _matrix(directions: NDArray[Any], position: NDArray[Any], rec: Reconstruction) -> NDArray[np.float64]:
-    matrix = np.eye(4)
-    matrix[:3, :3] = directions.T * (rec.spacing or (1.0, 1.0, 1.0))
-    matrix[:3, 3] = position
-    return matrix
 
 
 def _check(rec: Reconstruction, magnitude: NDArray[Any]) -> None:
@@ -131,8 +88,8 @@ def _series(rec: Reconstruction, magnitude: NDArray[Any]) -> list[Dataset]:
     from pydicom.uid import generate_uid
 
     slope = _decimal(float(magnitude.max()) / _WHITE or 1.0)
-    known = affine(rec)
-    matrix = _matrix(_AXIAL, np.zeros(3), rec) if known is None else known
+    known = geometry.affine(rec)
+    matrix = geometry.axial(rec) if known is None else known
     readout, phase = (matrix[:3, axis] / np.linalg.norm(matrix[:3, axis]) for axis in (0, 1))
     rows, columns, thickness = rec.spacing or (1.0, 1.0, 1.0)
     common = _about(rec, located=known is not None) | {

@@ -15,30 +15,28 @@
 
 The patient's identifier, which the file has as an attribute, is not read. The header and the attribute ``acquisition``
 are text of variable length, which a damaged file can make HDF5 read for ever: HDF5 tells only where it lies, and
-:mod:`upmri.formats.heap` follows it.
+:mod:`upmri.formats.text` follows it.
 """
 
 from __future__ import annotations
 
 import math
-import struct
 import xml.etree.ElementTree as ET
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from upmri.errors import InputError
-from upmri.formats import guard, heap
+from upmri.formats import guard, text
 from upmri.formats.source import Source
 from upmri.physics.fourier import fft1c, ifft1c, ifft2c
 from upmri.scan import Scan
 
 READS = "fastMRI's multi-coil HDF5"
-_HEADER_BYTES = 2**20
 _MOST = 2**16 - 1  # ISMRMRD counts in 16 bits
 _AGREES = 0.01  # relative; the stored reference is that of the same k-space up to rounding
 
@@ -128,7 +126,10 @@ class FastMRISource(Source):
             got = "none" if kspace is None else f"{kspace.dtype} {kspace.shape}"
             raise InputError(f"kspace: expected complex (slice, coil, readout, phase), got {got}")
         with self.path.open("rb") as raw:
-            xml, acquisition = _header_text(self._file, raw), _attribute_text(self._file, raw, "acquisition")
+            xml, acquisition = (
+                text.dataset(self._file, raw, "ismrmrd_header"),
+                text.attribute(self._file, raw, "acquisition"),
+            )
         if xml is None:
             raise InputError(
                 "ismrmrd_header: there is none; without it the oversampling and the padding of k-space are not known "
@@ -242,82 +243,3 @@ def _reference(stored: Any, kspace: Tensor) -> Tensor | None:
 def _centre(image: Tensor, rows: int, columns: int) -> Tensor:
     top, left = (image.shape[-2] - rows) // 2, (image.shape[-1] - columns) // 2
     return image[..., top : top + rows, left : left + columns]
-
-
-# --- text of variable length ------------------------------------------------------------------------------------------
-
-
-def _header_text(file: Any, raw: BinaryIO) -> str | None:
-    """Return the XML, which lies in the root of the file as one text of fixed or variable length, or None."""
-    from h5py import h5d, h5l, h5o, h5t
-
-    link = b"ismrmrd_header"
-    if not file.id.links.exists(link):
-        return None
-    if file.id.links.get_info(link).type != h5l.TYPE_HARD:
-        raise InputError("ismrmrd_header: leads elsewhere; expected it in this place of this file")
-    node = h5o.open(file.id, link)
-    kind = node.get_type() if isinstance(node, h5d.DatasetID) else None
-    if not isinstance(kind, h5t.TypeStringID) or node.get_space().get_simple_extent_npoints() != 1:
-        raise InputError("ismrmrd_header: expected one text")
-    if not kind.is_variable_str():
-        stored = guard.read(guard.dataset(file, "ismrmrd_header"), max_bytes=_HEADER_BYTES)
-        return bytes(stored.reshape(1)[0]).rstrip(b"\0").decode()
-    offset = node.get_offset()
-    if offset is None:
-        raise InputError("ismrmrd_header: expected it in this file, in one piece and not compressed")
-    return _follow(file, "ismrmrd_header", _bytes(raw, offset, heap.REFERENCE.itemsize))
-
-
-def _attribute_text(file: Any, raw: BinaryIO, name: str) -> str | None:
-    """Return a text attribute of the root, of fixed or variable length; None when it is absent or stored otherwise."""
-    from h5py import h5o, h5t
-
-    if name not in file.attrs:
-        return None
-    kind = file.attrs.get_id(name).get_type()
-    if not isinstance(kind, h5t.TypeStringID) or not kind.is_variable_str():
-        value = guard.attribute(file, name)
-        return value.decode() if isinstance(value, bytes) else None
-    reference = _attribute_bytes(raw, h5o.get_info(file.id).addr, name.encode())
-    return None if reference is None else _follow(file, name, reference)
-
-
-def _follow(file: Any, name: str, reference: bytes) -> str:
-    """Return the text that a reference leads to."""
-    plan = file.id.get_create_plist()
-    if plan.get_userblock() or plan.get_sizes() != (8, 8):
-        raise InputError(f"{name}: expected an HDF5 file without a user block and with addresses of 8 bytes")
-    where = np.frombuffer(reference, heap.REFERENCE)[0]
-    guard.check_bytes(name, int(where["length"]), _HEADER_BYTES)
-    with heap.Heap(Path(file.filename)) as stored:
-        return stored.take(where, 1).rstrip(b"\0").decode()
-
-
-def _attribute_bytes(raw: BinaryIO, address: int, name: bytes) -> bytes | None:
-    """Return what an attribute holds, from an object header of version 1, which is what HDF5 writes by default."""
-    version, length = struct.unpack("<B7xI", _bytes(raw, address, 12))
-    blocks = [(address + 16, length)]
-    for start, size in blocks:  # which grows by the continuations that are met
-        if version != 1 or size > guard.HEAD or len(blocks) > 16:
-            return None
-        block, at = _bytes(raw, start, size), 0
-        while at + 8 <= size:
-            kind, length = struct.unpack_from("<HH", block, at)
-            body, at = block[at + 8 : at + 8 + length], at + 8 + length
-            if kind == 16 and len(body) >= 16:
-                blocks.append(struct.unpack_from("<QQ", body))
-            elif kind == 12 and len(body) >= 24 and body[0] == 1:
-                sizes = struct.unpack_from("<HHH", body, 2)  # of name, type and shape, each filled up to eights
-                data = 8 + sum(part + -part % 8 for part in sizes)
-                if body[8 : 8 + sizes[0]].rstrip(b"\0") == name and len(body) >= data + heap.REFERENCE.itemsize:
-                    return body[data : data + heap.REFERENCE.itemsize]
-    return None
-
-
-def _bytes(raw: BinaryIO, offset: int, count: int) -> bytes:
-    raw.seek(offset)
-    found = raw.read(count)
-    if len(found) < count:
-        raise InputError("damaged, or cut short: a text lies outside the file")
-    return found
