@@ -1,10 +1,12 @@
+import math
 from dataclasses import replace
 
 import pytest
 import torch
 
 from upmri.networks.adm import SIZES
-from upmri.networks.unrolled import Unrolled, channels, complex_image
+from upmri.networks.unrolled import Unrolled, channels, complex_image, smooth_phase_of
+from upmri.physics.fourier import fft2c, ifft2c
 from upmri.physics.sense import SenseOperator
 
 
@@ -67,3 +69,57 @@ def test_the_less_noise_the_more_the_data_are_believed(problem):
     expected = operator.solve(adjoint + damping[:, None, None] * start, damping)
     assert torch.allclose(model(operator, adjoint, adjoint, torch.zeros(2), sigma), expected, atol=1e-4)
     assert torch.isfinite(model(operator, adjoint, adjoint, torch.zeros(2), torch.zeros(2)).abs()).all()
+
+
+def taught(problem):
+    """A network that says something."""
+    model = network().eval()
+    for parameter in model.parameters():
+        if parameter.abs().max() == 0:
+            torch.nn.init.normal_(parameter, std=0.1)
+    return model
+
+
+def test_a_scan_that_is_turned_gives_an_image_that_is_turned(problem):
+    operator, x0 = problem
+    model, adjoint, t = taught(problem), operator.normal(x0), torch.full((2,), 0.3)
+    turn = torch.polar(torch.tensor(1.0), torch.tensor(2.1))
+    with torch.no_grad():
+        image = model(operator, adjoint, x0, t, NOISE)
+        assert (image - model(operator, adjoint, -x0, t, NOISE)).norm() > 1e-3 * image.norm()
+        turned = model(operator, turn * adjoint, turn * x0, t, NOISE)
+    assert torch.allclose(turned, turn * image, atol=1e-4)
+
+
+def test_the_network_sees_next_to_nothing_of_a_smooth_phase(rng):
+    """A field of some turns, once in the image and once in the maps: the same problem, so nearly the same answer."""
+    y, x = torch.meshgrid(torch.linspace(-1, 1, 48), torch.linspace(-1, 1, 40), indexing="ij")
+    magnitude = (1 - x**2) * (1 - y**2) * (1 + 0.2 * rng(48, 40, dtype=torch.float32)) + 0j
+    field = torch.polar(torch.ones(()), 6 * x * y + 4 * x**2 - 3 * y)
+    maps = (rng(1, 3, 1, 1, dtype=torch.complex64) * torch.ones(1, 3, 48, 40)).contiguous()
+    maps = maps / maps.abs().square().sum(1, keepdim=True).sqrt()
+    operator = SenseOperator(maps, torch.ones(1, 1, 40, dtype=torch.bool))
+    model, t, sigma = taught(None), torch.ones(1), NOISE[:1]
+    with torch.no_grad():
+        plain, other = (
+            model(operator, operator.normal(v[None]), 0 * v[None], t, sigma) for v in (magnitude, magnitude * field)
+        )
+    change = plain - magnitude  # what the U-Net did, and the damping
+    assert (other * field.conj() - plain).norm() < 0.2 * change.norm()
+
+
+def test_the_smooth_phase_is_that_of_the_low_frequencies(rng):
+    """Against centred transforms and a window written out; noise that is not smooth does not change it."""
+    image = rng(2, 80, 90, dtype=torch.complex64)
+    window = []
+    for length in image.shape[1:]:
+        at = range(-length // 2, length - length // 2)
+        window.append(torch.tensor([0.5 + 0.5 * math.cos(math.pi * k / 32) if abs(k) < 32 else 0 for k in at]))
+    low = ifft2c(fft2c(image) * window[0][:, None] * window[1])
+    assert torch.allclose(smooth_phase_of(image), low / low.abs(), atol=1e-3)
+    stripes = image * 0 + (-1) ** torch.arange(90)  # the highest frequency there is, and beyond what is followed
+    assert torch.allclose(smooth_phase_of(low + 5 * stripes), smooth_phase_of(low), atol=1e-2)
+
+
+def test_where_nothing_is_left_the_phase_is_none():
+    assert torch.equal(smooth_phase_of(torch.zeros(3, 8, 8, dtype=torch.complex64)), torch.ones(3, 8, 8) + 0j)

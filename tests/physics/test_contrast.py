@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy.stats import spearmanr
 
 from upmri import demo
-from upmri.physics.contrast import vary
+from upmri.physics.contrast import vary, with_fat
 
 SHAPE = (40, 32)
 KNOTS = (0.1, 0.25, 0.45, 0.7)
@@ -184,3 +184,78 @@ def test_tissues_have_a_phase_of_their_own():
         assert (two * one.conj())[:, 16:].angle().abs().max() < 1e-3
         angles.append(change.mean())
     assert 0.02 < torch.stack(angles).std() < 0.4
+
+
+# --- fat --------------------------------------------------------------------------------------------------------------
+
+
+def head(shape=(96, 80), skull=True):
+    """An ellipse with a dark ring in it, and how far in each pixel lies, 0 at the centre and 1 on the outline."""
+    y, x = torch.meshgrid(*(torch.linspace(-1, 1, n) for n in shape), indexing="ij")
+    radius = ((y / 0.8) ** 2 + (x / 0.7) ** 2).sqrt()
+    image = (radius < 1).float()
+    if skull:
+        image[(radius > 0.82) & (radius < 0.9)] = 0
+    return image + 0j, radius
+
+
+@pytest.mark.parametrize("shape", [(96, 80), (95, 81)])
+def test_fat_is_the_outermost_layer_and_what_lies_deeper_stays(shape):
+    image, radius = head(shape)
+    changes = torch.stack([(with_fat(image, generator(seed)) - image).abs() for seed in range(30)])
+    assert changes[:, radius < 0.5].max() < 0.15  # the ringing of edges, no more
+    assert changes[:, radius < 0.5].mean() < 0.02
+    rim = (radius > 0.95) & (radius < 0.97)
+    assert changes[:, rim].mean() > 0.3
+    assert changes[:, radius > 1.2].mean() < 0.05
+
+
+def test_fat_has_a_phase_and_a_brightness_of_its_own():
+    image, radius = head(skull=False)
+    rim = (radius > 0.93) & (radius < 0.97)
+    fats = torch.stack([with_fat(image, generator(seed))[rim] for seed in range(200)])
+    means = fats.mean(1)
+    assert (means / means.abs()).mean().abs() < 0.2  # any phase
+    brightness = fats.abs().median(1).values
+    assert 0.2 < brightness.quantile(0.1) < 0.6
+    assert 0.95 < brightness.quantile(0.9) < 1.4
+    assert (fats.angle() - means.angle()[:, None]).cos().mean() > 0.6  # but all around much the same
+
+
+def test_fat_shifts_along_the_readout_only():
+    """The centre of what is new beyond the outline, a bar's: by up to two pixels this way or that."""
+    image = torch.zeros(64, 64, dtype=torch.complex64)
+    image[20:44, 8:56] = 1
+    before, after = [], []
+    for seed in range(60):
+        energy = with_fat(image, generator(seed)).abs().square()
+        before.append(energy[:20, 16:48].sum() / energy.sum())
+        after.append(energy[44:, 16:48].sum() / energy.sum())
+        sides = energy[24:40, :6].sum() + energy[24:40, 58:].sum()
+        assert sides < 0.03 * energy.sum()
+    for shares in (before, after):
+        assert max(shares) > 0.02
+        assert min(shares) < 0.005
+
+
+def test_edges_ring_as_those_of_a_scanner_do():
+    """Cut from a finer grid, the image has lobes of alternating sign; a mask times a phase has none."""
+    image, radius = head(skull=False)
+    outside = torch.stack([with_fat(image, generator(seed)) for seed in range(20)])[:, radius > 1.05]
+    assert (outside.abs() > 0.01).float().mean() > 0.2
+    assert (image[radius > 1.05] == 0).all()
+
+
+@given(seed=st.integers(0, 2**62), kind=st.sampled_from(["noise", "flat", "zero", "point"]))
+def test_fat_makes_an_image_of_any_image(seed, kind):
+    noise = torch.randn(SHAPE, generator=generator(seed), dtype=torch.complex64)
+    point = torch.zeros(SHAPE, dtype=torch.complex64).index_put(
+        (torch.tensor(3), torch.tensor(4)), torch.tensor(1 + 0j)
+    )
+    image = {"noise": noise, "flat": torch.ones(SHAPE) + 0j, "zero": 0 * noise, "point": point}[kind]
+    made = with_fat(image, generator(seed))
+    assert made.shape == SHAPE
+    assert made.dtype == torch.complex64
+    assert torch.view_as_real(made).isfinite().all()
+    assert torch.equal(made, with_fat(image, generator(seed)))
+    assert made.norm() <= 1.4 * image.norm()

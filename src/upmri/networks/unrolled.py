@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor, nn
 
@@ -11,6 +13,8 @@ from upmri.physics.sense import SenseOperator
 
 # σ₀ for which λ₁ is the damping, and the least and the most of it that is believed.
 _USUAL, _NOISE = 0.01, (1e-3, 0.1)
+# Periods over the field of view up to which the phase is followed.
+_PERIODS = 32
 
 
 class Unrolled(nn.Module):
@@ -18,8 +22,10 @@ class Unrolled(nn.Module):
 
     From x = x̃₀ = (N + λI)⁻¹ A*y, each block adds what the U-Net sees fit and returns to the data:
 
-        z = x + D U([x, (1−t) x_t], t),    x = (N + λI)⁻¹ (A*y + λ z).
+        z = x + D φ U([φ̄ x, φ̄ (1−t) x_t], t),    x = (N + λI)⁻¹ (A*y + λ z).
 
+    φ is the phase of x without its fine detail. What the U-Net sees is therefore almost real, whatever the phase of the
+    scan, and turning a scan by a constant phase turns the image by the same.
     λ = λ₁ (σ₀/0.01)^1.5 follows the noise as SENSE's does: the less of it, the more the data are believed.
     D keeps the object's support: outside it no coil sees anything, so nothing would hold what the U-Net puts there.
     At t = 1 the point of the path is noise alone, and is not shown. The network knows the mask through N, so what it
@@ -59,15 +65,31 @@ class Unrolled(nn.Module):
             (…, slice, H, W).
         """
         damping = self.log_damping.exp() * (sigma.clamp(*_NOISE) / _USUAL) ** 1.5
-        shown = channels(((1 - broadcast(t, adjoint)) * noisy).flatten(0, -3))
-        times = t.expand(len(shown) // len(t), -1).flatten()
+        shown = (1 - broadcast(t, adjoint)) * noisy
+        times = t.expand(*noisy.shape[:-2]).flatten()
         support = operator.support
         x = operator.solve(adjoint, damping).expand_as(noisy)
         for _ in range(self.blocks):
-            change = self.network(torch.cat([channels(x.flatten(0, -3)), shown], 1), times)
-            z = x + support * complex_image(change).reshape(x.shape)
+            turn = smooth_phase_of(x)
+            seen = [channels((turn.conj() * image).flatten(0, -3)) for image in (x, shown)]
+            change = complex_image(self.network(torch.cat(seen, 1), times)).reshape(x.shape)
+            z = x + support * turn * change
             x = operator.solve(adjoint + damping[:, None, None] * z, damping)
         return x
+
+
+def smooth_phase_of(image: Tensor) -> Tensor:
+    """The phase factor of an image (…, H, W) under a Hann window in k-space, 1 where nothing is left; no gradient."""
+    with torch.no_grad():
+        y, x = (_hann(length, image.device) for length in image.shape[-2:])
+        low = torch.fft.ifft2(torch.fft.fft2(image) * y[:, None] * x)
+        size = low.abs()
+        return torch.where(size > 0, low / size, 1)
+
+
+def _hann(length: int, device: torch.device) -> Tensor:
+    periods = torch.fft.fftfreq(length, 1 / length, device=device).abs()
+    return (0.5 + 0.5 * (math.pi * periods / _PERIODS).cos()) * (periods < _PERIODS)
 
 
 def channels(image: Tensor) -> Tensor:

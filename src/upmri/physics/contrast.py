@@ -2,7 +2,8 @@
 
 Real scans differ from anatomies with a smooth phase most of all in their phase: gradient echoes carry the field of
 air-filled cavities, several turns of it within a few centimetres, and a phase of each tissue's own. A prior that never
-saw such a phase takes it for an artefact.
+saw such a phase takes it for an artefact. The fat of the scalp has a phase and a place of its own besides, and where it
+meets water, or air, the edge rings with alternating sign: an image of magnitudes, all positive, knows nothing of that.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn.functional import max_pool2d, pad
 
+from upmri.physics.fourier import fft2c, ifft2c
 from upmri.physics.simulate import smooth_phase
 
 # Grey values, as shares of the 99.9th percentile, between which a new contrast is drawn. Dark stays dark: what lies
@@ -23,6 +26,9 @@ _KNOTS = (0.1, 0.25, 0.45, 0.7, 1.0)
 _SHADING, _SMOOTH, _TISSUE, _RAMP = 0.3, 1.0, 0.4, 0.5
 # Sources of the field: at most so many, of this strength (rad), and of these widths (of the field of view).
 _SOURCES, _STRENGTH, _WIDTHS = 3, 9.0, (0.04, 0.15)
+# The layer of fat: its thickness and what closes the gaps below it, skull for one (shares of the field of view), how
+# bright it is beside what was there, its shift along the readout (pixels), and its phase's deviation from a constant.
+_THICKNESS, _GAP, _BRIGHTNESS, _SHIFT, _OWN = (0.015, 0.07), 0.08, (0.3, 1.3), 2.0, 0.7
 
 
 def vary(image: NDArray[np.floating] | Tensor, generator: torch.Generator) -> Tensor:
@@ -53,6 +59,55 @@ def vary(image: NDArray[np.floating] | Tensor, generator: torch.Generator) -> Te
     magnitude = magnitude * torch.exp(field - field.mean())  # the mean is the phase's constant, of no meaning here
     tissue = _TISSUE * torch.randn((), generator=generator) * _curve(grey, generator)
     return torch.polar(magnitude, _field(tuple(grey.shape), generator) + tissue)
+
+
+def with_fat(image: Tensor, generator: torch.Generator) -> Tensor:
+    """Turn the outermost layer of an object to fat: a phase of its own, shifted a little along the readout.
+
+    x = water + a e^(iψ) fat(· − d), made on a grid twice as fine and then cut in k-space to the size of the matrix, as
+    a scanner cuts: edges ring, and voxels that hold both lose signal where the two are out of phase.
+
+    Parameters
+    ----------
+    image
+        Complex (H, W).
+    generator
+        Of the layer's thickness, a, d and the field ψ.
+
+    Returns
+    -------
+    Tensor
+        Complex64 (H, W).
+    """
+    height, width = image.shape
+    low, high = _THICKNESS
+    thickness = low + (high - low) * float(torch.rand((), generator=generator))
+    brightness = _BRIGHTNESS[0] + (_BRIGHTNESS[1] - _BRIGHTNESS[0]) * float(torch.rand((), generator=generator))
+    shift = round(2 * _SHIFT * (2 * float(torch.rand((), generator=generator)) - 1))
+    phase = smooth_phase((2 * height, 2 * width), generator, order=4, deviation=_OWN)
+    margin = (width - width // 2, width // 2, height - height // 2, height // 2)  # keeps the centre, 2n//2 = n
+    fine = 2 * ifft2c(pad(fft2c(image), margin))
+    grey = fine.abs()
+    layer = _outermost(grey > _KNOTS[0] * grey.max(), thickness)
+    fat = torch.polar(brightness * layer.float(), phase) * fine
+    mixed = fine * ~layer + fat.roll(shift, 0)
+    rows, columns = (slice(n - n // 2, n - n // 2 + n) for n in (height, width))
+    return 0.5 * ifft2c(fft2c(mixed)[rows, columns])
+
+
+def _outermost(inside: Tensor, thickness: float) -> Tensor:
+    """The layer between the outline of an object, gaps closed, and the same outline further in."""
+    extent = max(inside.shape)
+    gap, depth = max(1, round(_GAP * extent)), max(1, round(thickness * extent))
+    filled = -_spread(-_spread(inside.float(), gap), gap)
+    return (filled > 0) & (-_spread(-filled, depth) < 1)
+
+
+def _spread(image: Tensor, radius: int) -> Tensor:
+    """The largest value within a radius along each axis; nothing but 0 lies beyond the edge."""
+    wide = pad(image[None, None], (radius,) * 4)
+    wide = max_pool2d(wide, (2 * radius + 1, 1), 1)
+    return max_pool2d(wide, (1, 2 * radius + 1), 1)[0, 0]
 
 
 def _curve(grey: Tensor, generator: torch.Generator) -> Tensor:

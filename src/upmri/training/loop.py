@@ -164,9 +164,12 @@ class _Run:
 
     def _card(self) -> dict[str, Any]:
         settings = asdict(self.config)
-        told = ("begin", "steps", "batch", "rate", "schedule", "warmup", "weight_decay", "clip", "ema", "precision")
+        told = ("steps", "batch", "rate", "schedule", "warmup", "weight_decay", "clip", "ema", "precision")
         data = {key: settings["train"][key] for key in ("accelerations", "coils", "noise", "anatomy", "varied", "part")}
         training = {key: settings[key] for key in (*told, "flips", "seed")}
+        if self.config.begin is not None:
+            earlier = weights.card(self.config.begin)
+            training["begun with"] = {key: earlier.get(key) for key in ("name", "data", "training")}
         return {
             "name": self.config.name,
             "about": self.config.about,

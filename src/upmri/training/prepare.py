@@ -17,7 +17,7 @@ import torch
 
 from upmri.errors import InputError
 from upmri.methods.base import Problem
-from upmri.physics.contrast import vary
+from upmri.physics.contrast import vary, with_fat
 from upmri.physics.espirit import estimate_maps
 from upmri.physics.masks import seed_for
 from upmri.physics.simulate import simulate
@@ -26,7 +26,9 @@ from upmri.scan import Scan
 from upmri.training.config import DataConfig
 
 # Part of the name of a cached slice: raise it when what is cached changes.
-_VERSION = 1
+_VERSION = 2
+# Share of the images given another contrast whose outermost layer becomes fat.
+_FAT = 0.6
 
 
 def prepare(config: DataConfig, cache: Path, *, workers: int = 1, progress: bool = False) -> list[Path]:
@@ -186,5 +188,7 @@ def _scan(job: _Job) -> Scan:
     dice, (low, high) = random.Random(seed), config.noise  # noqa: S311
     sigma = low * (high / low) ** dice.random() if high > low else low
     if dice.random() < config.varied:
-        image = vary(np.abs(image), torch.Generator().manual_seed(seed))
+        generator = torch.Generator().manual_seed(seed)
+        image = vary(np.abs(image), generator)
+        image = with_fat(image, generator) if dice.random() < _FAT else image
     return simulate(image, config.coils, job.acceleration, noise=sigma, seed=seed % 2**31, anatomy=config.anatomy)
