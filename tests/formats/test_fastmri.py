@@ -411,7 +411,7 @@ SHAPE = (SLICES, COILS, READOUT, COLUMNS)
         ),
         (
             remove("kspace", lambda f, _: f.create_dataset("kspace", (SLICES, 100, 10**5, 10**5), "c8", chunks=True)),
-            "more than the limit",
+            "more than 64 times",
         ),
         (
             remove("kspace", lambda f, _: f.create_dataset("kspace", SHAPE, "f4")),
@@ -429,7 +429,7 @@ SHAPE = (SLICES, COILS, READOUT, COLUMNS)
             "kspace: expected finite",
         ),
         (lambda f, _: f.create_dataset("mask", data=np.ones(COLUMNS + 1)), "mask: expected 22 numbers"),
-        (lambda f, _: f.create_dataset("mask", (10**7, 10**6), "u1", chunks=True), "mask: expected 22 numbers"),
+        (lambda f, _: f.create_dataset("mask", (10**7, 10**6), "u1", chunks=True), "mask: .* more than 64 times"),
         (lambda f, _: f.create_dataset("mask", data=np.arange(COLUMNS) % 2 == 0), "not 0 where the mask says nothing"),
         (
             remove("reconstruction_rss", lambda f, _: f.create_dataset("reconstruction_rss", (2, ROWS, COLUMNS), "f4")),
@@ -444,7 +444,7 @@ SHAPE = (SLICES, COILS, READOUT, COLUMNS)
                 "reconstruction_rss",
                 lambda f, _: f.create_dataset("reconstruction_rss", (3, 10**6, 10**6), "f4", chunks=True),
             ),
-            "more than the limit",
+            "more than 64 times",
         ),
         (
             lambda f, _: f["reconstruction_rss"].write_direct(np.full((SLICES, ROWS, COLUMNS), np.inf, np.float32)),

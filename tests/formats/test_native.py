@@ -113,7 +113,7 @@ def test_slices_are_read_as_a_list_would_give_them(tmp_path, scan):
 @pytest.mark.skipif(sys.platform != "linux", reason="counts the bytes read in /proc")
 def test_one_slice_costs_one_slice(tmp_path, gaussian):
     Scan(kspace=gaussian(32, 4, 64, 64)).save(tmp_path / "x.h5")
-    one = (tmp_path / "x.h5").stat().st_size // 32
+    one = 4 * 64 * 64 * 8
 
     def bytes_read() -> int:
         return int(Path("/proc/self/io").read_text().split()[1])
@@ -131,7 +131,7 @@ def test_forty_gigabytes_are_no_burden_when_one_slice_is_asked_for(tmp_path, gau
             data = file[name][:]
             del file[name]
             shape = (700_000, *data.shape[1:])
-            file.create_dataset(name, shape, data.dtype, chunks=(1, *data.shape[1:]))[7] = data[0]
+            file.create_dataset(name, shape, data.dtype, fill_time="never")[7] = data[0]  # the rest are holes on disk
     assert torch.equal(load(tmp_path / "x.h5", 7).kspace, torch.from_numpy(gaussian(1, 2, 64, 64)))
     with pytest.raises(InputError, match=r"x\.h5: 700000 of 700000 slices: .* GiB, more than the limit of 8 GiB"):
         load(tmp_path / "x.h5", max_bytes=8 * 2**30)

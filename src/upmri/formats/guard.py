@@ -40,6 +40,8 @@ _GZIP = 1  # HDF5's number for it
 _FILTERS = {_GZIP: "gzip", 2: "shuffle", 3: "fletcher32", 32000: "lzf"}
 INFLATION = 1032  # bytes that one byte of a deflate stream can at most become
 _HOPS = 16
+# The most that is declared per byte stored, for what is not small: no scan compresses like that, a bomb does.
+_FOLD, _SMALL = 64, 2**20
 
 # What h5py, numpy and zipfile raise on a damaged file, beside InputError.
 _DAMAGE = (
@@ -81,6 +83,12 @@ def check_bytes(what: str, count: int, max_bytes: int) -> None:
             f"{what}: {count / 2**30:.3g} GiB, more than the limit of {max_bytes / 2**30:.3g} GiB; "
             "read fewer slices at a time or raise the limit"
         )
+
+
+def check_fold(what: str, declared: int, stored: int) -> None:
+    """Refuse what declares far more than is stored."""
+    if declared > max(_SMALL, _FOLD * stored):
+        raise InputError(f"{what}: declares {declared} bytes, more than {_FOLD} times the {stored} that are stored")
 
 
 def head(path: Path) -> bytes:
@@ -147,6 +155,7 @@ def open_npz(path: Path, max_bytes: int) -> zipfile.ZipFile:
             if entry.flag_bits & 1 or entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
                 raise InputError(f"{entry.filename}: expected an entry as numpy.savez writes it")
             check_bytes(entry.filename, entry.file_size, max_bytes)
+            check_fold(entry.filename, entry.file_size, entry.compress_size)
     except InputError:
         archive.close()
         raise
@@ -201,6 +210,7 @@ def dataset(file: Any, name: str) -> Any | None:
         raise InputError(f"{name}: expected no filters but {', '.join(_FILTERS.values())}, got numbers {filters}")
     if node.shape is None or node.dtype.hasobject:
         raise InputError(f"{name}: expected an array of numbers, got {node.dtype}")
+    check_fold(name, declared_bytes(node), node.id.get_storage_size())
     return node
 
 
