@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from types import SimpleNamespace
 
 import nibabel
@@ -128,6 +129,25 @@ def test_an_existing_file_is_replaced_only_when_told(run, scan, tmp_path):
     assert (tmp_path / "x.npy").read_text() == "precious"
     run("recon", "scan.h5", "-o", "x.npy", "--overwrite", "--quiet")
     assert np.load(tmp_path / "x.npy").shape == (3, 96, 96)
+
+
+def test_what_deviations_need_is_told_before_the_work(run, scan, tmp_path, monkeypatch):
+    (tmp_path / "x_std.nii").write_text("precious")
+    words = ("recon", "scan.h5", "-m", "upmri", "--samples", "2", "--slices", "1", "--steps", "2", "-q")
+    monkeypatch.setattr("upmri.methods.reconstruct_slices", lambda *_, **__: 1 / 0)
+    one_line(run(*words, "-o", "x.nii", code=2), "x_std.nii: exists already")
+    monkeypatch.setitem(sys.modules, "highdicom", None)
+    one_line(run(*words, "-o", "x.dcm", code=2), "scan.h5: std: ", "upmri[dicom]")
+    run(*words, "-o", "x.nii", "--overwrite", code=1)
+    run("recon", "scan.h5", "-o", "x.nii", code=1)
+    assert (tmp_path / "x_std.nii").read_text() == "precious"
+
+
+def test_every_second_slice_is_twice_as_far_away(run, scan, tmp_path):
+    replace(scan, spacing=(1, 1, 3)).save(tmp_path / "scan.h5", overwrite=True)
+    for slices, expected in (("::2", 6), ("1:", 3), ("0:1:2", 3)):
+        run("recon", "scan.h5", "-m", "zero-filled", "--slices", slices, "-o", "x.nii", "--overwrite")
+        assert nibabel.load(tmp_path / "x.nii").header.get_zooms() == (1, 1, expected)
 
 
 @pytest.mark.parametrize(

@@ -212,6 +212,53 @@ def test_slices_are_taken_like_a_lists(index):
     assert (part.noise, part.name) == (1.0, "x")
 
 
+PLACE = {"position": [1.0, 2.0, 3.0], "readout": [0, 1, 0], "phase": [0, 0, 1], "slice": [1, 0, 0]}
+
+
+@pytest.mark.parametrize(
+    ("index", "left", "between"),
+    [(0, 1, 2), (3, 7, 2), (-1, 11, 2), (slice(2, 5), 5, 2), (slice(1, None, 2), 3, 4), (slice(4, 5, 3), 9, 2)],
+)
+def test_some_slices_keep_their_place(index, left, between):
+    scan = Scan(kspace=gaussian(6, 2, 4, 3), spacing=(1, 1, 2), meta={"geometry": PLACE, "x": 1})
+    part = scan[index]
+    assert part.spacing == (1, 1, between)
+    assert part.meta == {"geometry": PLACE | {"position": [left, 2, 3]}, "x": 1}
+    assert scan.meta["geometry"] == PLACE
+
+
+@pytest.mark.parametrize(
+    ("meta", "between"),
+    [
+        ({}, 4),
+        ({"axes": {"slice": 6}}, 4),
+        ({"axes": {"readout": 6}}, 4),
+        ({"axes": ["odd"]}, 4),
+        ({"axes": {"repetition": 2, "slice": 3}}, 2),
+        ({"frames": [{}] * 6}, 2),
+    ],
+)
+def test_slices_without_a_place_are_taken_for_a_stack_unless_there_are_frames(meta, between):
+    scan = Scan(kspace=gaussian(6, 2, 4, 3), spacing=(1, 1, 2), meta=meta)
+    assert (scan[::2].spacing, scan[::2].meta) == ((1, 1, between), scan.meta)
+    assert scan[1:].spacing == (1, 1, 2)
+
+
+def test_where_slices_lie_is_not_known_without_their_distance():
+    scan = Scan(kspace=gaussian(6, 2, 4, 3), meta={"geometry": PLACE})
+    assert scan[:2].meta == scan[0].meta == {"geometry": PLACE}
+    assert scan[1:].meta == scan[::2].meta == {}
+
+
+@pytest.mark.parametrize(
+    "place",
+    ["here", [1], 5, {}, {"position": 1, "slice": 2}, PLACE | {"slice": [1]}, PLACE | {"position": [10**400] * 3}],
+)
+def test_a_place_that_makes_no_sense_stays_for_others_to_refuse(place):
+    scan = Scan(kspace=gaussian(6, 2, 4, 3), spacing=(1, 1, 2), meta={"geometry": place})
+    assert scan[1].meta == scan.meta
+
+
 def test_a_scan_can_be_iterated():
     assert [len(part) for part in Scan(kspace=KSPACE)] == [1, 1]
     for beyond in (2, -3):

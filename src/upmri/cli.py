@@ -177,11 +177,10 @@ def recon(
     results, failed = [], False
     for path, destination in zip(scans, _targets(scans, target), strict=True):
         try:
-            formats.check_target(destination, overwrite=overwrite, complex=keep_phase)
+            formats.check_target(destination, overwrite=overwrite, complex=keep_phase, deviations=samples > 1)
             with formats.open_source(path, max_bytes=limit) as source:
-                wanted = source.indices(slices)
                 rec = reconstruct_slices(
-                    (source.read(i) for i in wanted), len(wanted), method,
+                    source.each(slices), len(source.indices(slices)), method,
                     seed=seed, device=device, progress=not quiet and not as_json, **settings
                 )  # fmt: skip
             rec.save(destination, overwrite=overwrite, complex=keep_phase)

@@ -73,11 +73,15 @@ class Scan:
 
     def __getitem__(self, index: int | slice) -> Scan:
         """Return the scan of some slices only; like a list's, but that one slice is a scan of one slice."""
+        from upmri.formats import geometry
+
         if not isinstance(index, slice):
             at = range(len(self))[operator.index(index)]
             index = slice(at, at + 1)
+        wanted = range(len(self))[index]
         return replace(
             self,
+            **geometry.cut(self.spacing, self.meta, wanted.start, wanted.step if len(wanted) > 1 else 1),
             kspace=self.kspace[index],
             mask=self.mask[index],
             maps=None if self.maps is None else self.maps[index],

@@ -103,6 +103,7 @@ def test_a_training_file_becomes_a_scan(path, kspace):
     assert scan.mask.shape == (SLICES, 1, COLUMNS)
     assert scan.mask[:, 0].tolist() == [[LEFT <= column < RIGHT for column in range(COLUMNS)]] * SLICES
     assert scan.spacing == (440 / READOUT, 242 / COLUMNS, 5.0)
+    assert load(path, "::2").spacing == (440 / READOUT, 242 / COLUMNS, 10.0)
     assert scan.name == "file_brain_AXT2_1"
     assert scan.meta["acquisition"] == "AXT2"
     assert scan.meta["padding"] == [LEFT, RIGHT]

@@ -78,6 +78,22 @@ def test_a_target_is_checked_before_the_work(tmp_path, rec):
         check_target(tmp_path / "absent" / "x.nii")
 
 
+@pytest.mark.parametrize("keep_phase", [True, False])
+def test_what_deviations_need_is_checked_before_the_work(tmp_path, monkeypatch, keep_phase):
+    (tmp_path / "x_std.nii.gz").write_text("precious")
+    check_target(tmp_path / "x.nii.gz", complex=keep_phase)
+    with pytest.raises(InputError, match=r"x_std\.nii\.gz: exists already"):
+        check_target(tmp_path / "x.nii.gz", complex=keep_phase, deviations=True)
+    check_target(tmp_path / "x.nii.gz", complex=keep_phase, deviations=True, overwrite=True)
+    check_target(tmp_path / "x.nii", complex=keep_phase, deviations=True)
+    monkeypatch.setitem(sys.modules, "highdicom", None)
+    check_target(tmp_path / "x.dcm")
+    check_target(tmp_path / "x.h5", deviations=True)
+    with pytest.raises(InputError, match=r"std: .* pip install 'upmri\[dicom\]'"):
+        check_target(tmp_path / "x.dcm", deviations=True)
+    assert [path.name for path in tmp_path.iterdir()] == ["x_std.nii.gz"]
+
+
 def test_a_missing_folder_is_named(tmp_path, rec):
     with pytest.raises(InputError, match=r"expected a folder that exists, there is no .*absent"):
         save(rec, tmp_path / "absent" / "x.nii")

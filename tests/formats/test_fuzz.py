@@ -428,7 +428,9 @@ def test_a_hostile_file_is_one_line_and_exit_2(tmp_path, monkeypatch, capsys, na
     assert (code, out) == (2, ""), err
     assert err.startswith(f"upmri: {path}: ")
     assert err.count("\n") == 1
-    assert not name.startswith("8 TB") or any(why in err for why in ("more than the limit", "more than 64 times", "cut short"))
+    assert not name.startswith("8 TB") or any(
+        why in err for why in ("more than the limit", "more than 64 times", "cut short")
+    )
     assert sorted(tmp_path.rglob("*")) == [tmp_path / "in", *before]
 
 

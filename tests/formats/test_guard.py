@@ -43,6 +43,18 @@ def npy(shape: tuple[int, ...], descr: str = "<c8", body: bytes = b"") -> bytes:
     return stream.getvalue() + body
 
 
+def test_a_message_names_the_path_as_it_is_on_one_line(tmp_path):
+    for name in ("a  b", " a\tb "):
+        (tmp_path / name).write_bytes(b"\x93NUMPY")
+        refuse(tmp_path / name, "damaged")
+        refuse(tmp_path / f"{name}c", "no such file")
+    (tmp_path / "a\n b").write_bytes(b"\x93NUMPY")
+    for error in (ValueError("x\n\ny"), InputError("x\r\ny"), MemoryError()):
+        with pytest.raises(InputError, match="a  b: ") as caught, guard.naming(tmp_path / "a\n b"):
+            raise error
+        assert len(str(caught.value).splitlines()) == 1
+
+
 # --- any file ---------------------------------------------------------------------------------------------------------
 
 

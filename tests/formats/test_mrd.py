@@ -8,12 +8,14 @@ from pathlib import Path
 
 import h5py
 import ismrmrd
+import nibabel
 import numpy as np
+import pydicom
 import pytest
 import torch
 
-from upmri import InputError, load, reconstruct
-from upmri.formats import mrd, open_source
+from upmri import InputError, cli, load, reconstruct
+from upmri.formats import mrd, open_source, save
 from upmri.physics.fourier import fft1c, fft2c, ifft1c, ifft2c
 
 SAMPLES, LINES, COILS = 16, 6, 2
@@ -42,6 +44,8 @@ def readout(data, line=0, flags=(), centre=None, partition=0, space=0, dwell=5.0
     acquisition.sample_time_us = dwell
     acquisition.encoding_space_ref = space
     acquisition.position[:] = position
+    for name, direction in zip(("read_dir", "phase_dir", "slice_dir"), idx.pop("directions", ()), strict=False):
+        getattr(acquisition, name)[:] = direction
     acquisition.discard_pre, acquisition.discard_post = idx.pop("discard", (0, 0))
     acquisition.idx.kspace_encode_step_1, acquisition.idx.kspace_encode_step_2 = line, partition
     for name, value in idx.items():
@@ -326,6 +330,218 @@ def test_two_phase_encodings_are_cut_along_the_readout(tmp_path):
     expected = fft2c(truth).transpose(0, 1) * torch.from_numpy(mask)
     assert close(scan.kspace[:8], expected)
     assert close(scan.kspace[8:], expected)
+
+
+# --- where slices lie -------------------------------------------------------------------------------------------------
+
+OBLIQUE = np.linalg.qr(np.array([[2.0, 1.0, -1.0], [0.5, -3.0, 1.0], [1.0, 1.0, 4.0]]))[0]  # read, phase, slice
+CENTRE, GAPPED = np.array([12.0, -30.0, 45.5]), 7.5  # mm; slices are 5 thick
+POINT = (3, -4, 2)  # voxels of (12.5, 5, 7.5) mm from the centre along OBLIQUE
+WEAK = [(i, j) for i in range(-3, 3) for j in range(-9, 8, 2)]  # something to find coil maps from
+VENDORS = {"": -2j, "SIEMENS": 2j}  # by what the signal turns
+
+
+def system(vendor: str) -> str:
+    return f"<acquisitionSystemInformation><systemVendor>{vendor}</systemVendor></acquisitionSystemInformation>"
+
+
+def signal(points, turn, kz=0.0) -> np.ndarray:
+    """K-space (coil, line, sample), the Fourier integral itself, of points (amplitude, mm along OBLIQUE)."""
+    kx, ky = (np.arange(SAMPLES) - SAMPLES // 2) / 200, (np.arange(24) - 12) / 120
+    kspace = np.zeros((24, SAMPLES), complex)
+    for amplitude, x, y, z in points:
+        kspace += amplitude * np.exp(np.pi * turn * (kx * x + ky[:, None] * y + kz * z))
+    return np.stack([kspace, 0.5j * kspace])
+
+
+def stack(path: Path, vendor="", order=(0, 1, 2, 3, 4), directions=OBLIQUE, repetitions=1, moved=(0, 0, 0)) -> Path:
+    """Slices at ``order`` × GAPPED mm, numbered as they come, with a bright point in one."""
+    found = []
+    for repetition in range(repetitions):
+        for number, height in enumerate(order):
+            points = [(1.0, 12.5 * i, 5.0 * j, 0) for i, j in WEAK]
+            points += [(20.0, 12.5 * POINT[0], 5.0 * POINT[1], 0)] * (height == POINT[2])
+            position = CENTRE + height * GAPPED * OBLIQUE[2] + repetition * np.array(moved)
+            options = {"slice": number, "repetition": repetition, "position": position, "directions": directions}
+            found += readouts(signal(points, VENDORS[vendor]), **options)
+    return write(path, found, xml(lines=24, head=system(vendor)))
+
+
+def world(height: int) -> np.ndarray:
+    """Where the bright point is, in DICOM's coordinates."""
+    return CENTRE + np.array([12.5 * POINT[0], 5.0 * POINT[1], GAPPED * height]) @ OBLIQUE
+
+
+def brightest(path: Path) -> np.ndarray:
+    """Where a file says that its brightest voxel is, in DICOM's coordinates."""
+    if path.suffix == ".dcm":
+        images = [pydicom.dcmread(file) for file in sorted(path.iterdir())]
+        one = max(images, key=lambda image: image.pixel_array.max())
+        i, j = np.unravel_index(one.pixel_array.argmax(), one.pixel_array.shape)
+        row, column = np.reshape(one.ImageOrientationPatient, (2, 3)).astype(float)
+        between_rows, between_columns = map(float, one.PixelSpacing)
+        return np.array(one.ImagePositionPatient, float) + j * between_columns * row + i * between_rows * column
+    image = nibabel.load(path)
+    index = np.unravel_index(np.argmax(image.get_fdata()), image.shape)
+    return nibabel.affines.apply_affine(image.affine, index) * [-1, -1, 1]
+
+
+@pytest.mark.parametrize("vendor", VENDORS)
+@pytest.mark.parametrize("suffix", [".nii", ".dcm"])
+def test_a_point_is_found_where_it_is(tmp_path, vendor, suffix):
+    turned = OBLIQUE * [[1], [1], [-1]]  # slices lie in the order of their places, wherever the normal leads
+    for number, (order, directions) in enumerate([((0, 1, 2, 3, 4), OBLIQUE), ((4, 1, 3, 0, 2), turned)]):
+        path = stack(tmp_path / f"{number}.h5", vendor, order, directions)
+        for slices in (None, "1:3", "2:", "::2", "2"):
+            rec = reconstruct(load(path, slices), "zero-filled")
+            target = save(rec, tmp_path / f"x{suffix}", overwrite=True)
+            np.testing.assert_allclose(brightest(target), world(POINT[2]), atol=1e-3)
+            assert rec.spacing == pytest.approx((12.5, 5, 15 if slices == "::2" else 7.5))
+
+
+@pytest.mark.parametrize("slices", ["::2", "1:3", "2", "0:"])
+def test_a_point_is_found_where_it_is_slice_by_slice(tmp_path, monkeypatch, slices):
+    path = stack(tmp_path / "x.h5", order=(4, 1, 3, 0, 2))
+    for target in (tmp_path / "x.nii.gz", tmp_path / "x.dcm"):
+        words = ["recon", str(path), "-m", "zero-filled", "--slices", slices, "-o", str(target), "-q"]
+        monkeypatch.setattr("sys.argv", ["upmri", *words])
+        with pytest.raises(SystemExit, match="0"):
+            cli.main()
+        np.testing.assert_allclose(brightest(target), world(POINT[2]), atol=1e-3)
+    zooms = nibabel.load(tmp_path / "x.nii.gz").header.get_zooms()
+    assert zooms == pytest.approx((12.5, 5, 15 if slices == "::2" else 7.5))
+
+
+def test_every_part_of_a_stack_keeps_its_place(tmp_path):
+    path = stack(tmp_path / "x.h5", order=(4, 1, 3, 0, 2))
+    scan = load(path)
+    kept = scan.save(tmp_path / "y.h5")
+    for index in (3, slice(1, 4), slice(1, None, 2), slice(2, 5, 2), slice(0, 1, 2)):
+        for found in (load(path, index), load(kept, index)):
+            assert found.spacing == pytest.approx(scan[index].spacing)
+            for key, vector in scan[index].meta["geometry"].items():
+                assert found.meta["geometry"][key] == pytest.approx(vector, abs=1e-4)
+    corner = CENTRE + np.array([-4 * 12.5, -12 * 5, 3 * GAPPED]) @ OBLIQUE
+    assert scan[3].meta["geometry"]["position"] == pytest.approx(corner, abs=1e-4)
+
+
+@pytest.mark.parametrize("vendor", VENDORS)
+def test_a_point_is_found_where_it_is_in_a_volume(tmp_path, vendor):
+    points = [(1.0, 12.5 * i, 5.0 * j, 0) for i, j in WEAK] + [(99.0, 12.5 * 3, 5.0 * -4, 1.25 * -1)]
+    found = []
+    for partition in range(4):
+        kspace = signal(points, VENDORS[vendor], (partition - 2) / 5)
+        found += readouts(kspace, partition=partition, position=CENTRE, directions=OBLIQUE)
+    path = write(tmp_path / "x.h5", found, xml(lines=24, partitions=4, head=system(vendor)))
+    with open_source(path) as source:
+        assert source.matrix == (24, 4)
+        at = 7 if vendor == "" else 1  # of the readout's 8
+        for slices in (None, f"{at}", f"{at % 3}::3", f"{at}:"):
+            scan = source.read(slices)
+            assert scan.spacing == pytest.approx((5, 1.25, 37.5 if slices and slices.endswith("3") else 12.5))
+            image = ifft2c(scan.kspace).abs()[:, 0]
+            k, i, j = np.unravel_index(image.argmax().item(), image.shape)
+            place = {name: np.array(vector) for name, vector in scan.meta["geometry"].items()}
+            steps = zip((i, j, k), scan.spacing, ("readout", "phase", "slice"), strict=True)
+            found = place["position"] + sum(n * step * place[name] for n, step, name in steps)
+            expected = CENTRE + np.array([12.5 * 3, 5.0 * -4, -1.25]) @ OBLIQUE
+            np.testing.assert_allclose(found, expected, atol=1e-3)
+
+
+def test_slabs_lie_each_in_its_place(tmp_path):
+    places = np.array([[0.0, 0, 0], [3, 0, 50]])
+    found = []
+    for number, place in enumerate(places):
+        for partition in range(2):
+            kspace = signal([(1.0, 12.5, 5, 0)], -2j, (partition - 1) / 5)
+            found += readouts(kspace, partition=partition, slice=number, position=place, directions=OBLIQUE)
+    with open_source(write(tmp_path / "x.h5", found, xml(lines=24, partitions=2))) as source:
+        one, other = (np.array(source.read(slices).meta["geometry"]["position"]) for slices in ("2:8", "10:16"))
+        np.testing.assert_allclose(other - one, places[1], atol=1e-4)
+        assert "geometry" not in source.read("6:10").meta
+
+
+def test_only_slices_of_one_frame_are_a_stack(tmp_path):
+    with open_source(stack(tmp_path / "x.h5", repetitions=2, order=(2, 0, 1))) as source:
+        first = source.read("0:3").meta["geometry"]
+        assert source.read("3:6").meta["geometry"] == first
+        assert source.read("4").meta["geometry"] == source.read("1").meta["geometry"] != first
+        for slices in (None, "2:4", "1::3"):
+            for scan in (source.read(slices), *source.each(slices)):
+                assert "geometry" not in scan.meta
+                assert scan.spacing == pytest.approx((12.5, 5, 7.5))
+        for scan in source.each("3::2"):
+            assert "geometry" in scan.meta
+            assert scan.spacing == pytest.approx((12.5, 5, 15))
+
+
+def test_frames_that_lack_slices_are_a_stack_where_they_are_even(tmp_path):
+    path = stack(tmp_path / "x.h5", repetitions=2, order=(0, 1, 2, 3))
+
+    def leave_out(elements):
+        idx = elements["head"]["idx"]
+        elements["head"]["flags"][(idx["repetition"] == 1) & (idx["slice"] == 1)] = 1 << 26  # dummies
+
+    with open_source(alter(path, leave_out)) as source:
+        assert source.slices == 7
+        assert source.read("4::2").meta.keys() >= {"frames"}
+        assert "geometry" not in source.read("4:").meta  # 0, 2, 3
+        assert source.read("4:6").spacing == pytest.approx((12.5, 5, 15))
+        assert source.read("5:").spacing == pytest.approx((12.5, 5, 7.5))
+        assert source.read("5:").meta["geometry"] == source.read("2:4").meta["geometry"]
+
+
+def test_one_slice_lies_along_its_normal(tmp_path):
+    scan = load(stack(tmp_path / "x.h5", "SIEMENS", order=(0,)))
+    assert scan.meta["geometry"]["slice"] == pytest.approx(OBLIQUE[2], abs=1e-6)
+    assert scan.meta["geometry"]["phase"] == pytest.approx(-OBLIQUE[1], abs=1e-6)
+    assert scan.spacing == pytest.approx((12.5, 5, 5))  # of one, only the thickness is known
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"directions": np.zeros((3, 3))},
+        {"directions": OBLIQUE * np.nan},
+        {"directions": OBLIQUE * np.inf},
+        {"directions": OBLIQUE * 1.01},
+        {"directions": OBLIQUE[[0, 0, 2]]},
+        {"directions": OBLIQUE[[0, 2, 1]]},  # slices lie beside each other
+        {"directions": OBLIQUE + np.array([[0, 0, 0.01], [0, 0, 0], [0, 0, 0]])},
+        {"order": (0, 1, 2, 4)},
+        {"order": (0, 1, 2.02)},
+        {"order": (1, 1, 1)},
+        {"order": (2e5,)},
+        {"order": (np.nan, 0)},
+        {"order": (np.inf, 0)},
+        {"repetitions": 2, "moved": (0, 0, 0.2)},
+    ],
+)
+def test_what_is_no_stack_has_no_place(tmp_path, options):
+    with np.errstate(invalid="ignore"):
+        path = stack(tmp_path / "x.h5", **options)
+    for scan in (load(path), load(path, 1 if "order" not in options else 0)):
+        assert "geometry" not in scan.meta
+        assert scan.spacing == pytest.approx((12.5, 5, 5))
+
+
+def test_where_one_slice_lies_is_told_only_if_all_its_readouts_agree(tmp_path):
+    path = stack(tmp_path / "x.h5", order=(0,))
+    assert "geometry" in load(path).meta
+
+    def turn(elements):
+        elements["head"]["read_dir"][elements["head"]["idx"]["kspace_encode_step_1"] == 5] *= -1
+
+    assert "geometry" not in load(alter(path, turn)).meta
+
+
+def test_without_a_field_of_view_there_is_no_place(tmp_path):
+    found = readouts(signal([(1.0, 0, 0, 0)], -2j), position=CENTRE, directions=OBLIQUE)
+    header = xml(lines=24)
+    assert "geometry" in load(write(tmp_path / "x.h5", found, header)).meta
+    for size in ("0", "1e308"):
+        path = write(tmp_path / f"{size}.h5", found, header.replace("<y>120</y>", f"<y>{size}</y>"))
+        assert "geometry" not in load(path).meta
 
 
 # --- noise ------------------------------------------------------------------------------------------------------------

@@ -1,11 +1,15 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from upmri import InputError
+from upmri import InputError, load, reconstruct
+from upmri.formats import open_source
 from upmri.formats.source import select
 
 bounds = st.none() | st.integers(-12, 12)
@@ -37,3 +41,29 @@ def test_none_is_all():
 def test_anything_else_says_how_many_there_are(wrong):
     with pytest.raises(InputError, match=r"^slices: expected some of 0 to 6 \(there are 7 slices\)"):
         select(wrong, 7)
+
+
+@pytest.mark.parametrize("slices", [None, "1:4", "::2", "3", "4::9"])
+@pytest.mark.parametrize("suffix", ["h5", "npz"])
+def test_slices_one_by_one_are_those_read_at_once(tmp_path, scan, suffix, slices):
+    path = tmp_path / f"x.{suffix}"
+    if suffix == "h5":
+        replace(scan, meta={}).save(path)
+    else:
+        np.savez(path, kspace=scan.kspace, spacing=scan.spacing)
+    together = load(path, slices)
+    with open_source(path) as source:
+        apart = list(source.each(slices))
+    assert torch.equal(torch.cat([one.kspace for one in apart]), together.kspace)
+    assert {one.spacing for one in (together, *apart)} == {(1.0, 2.5, 2 / 3 if slices == "::2" else 1 / 3)}
+
+
+def test_a_reconstruction_of_some_slices_lies_where_they_do(tmp_path, scan):
+    place = {"position": [1, 2, 3], "readout": [0, 1, 0], "phase": [0, 0, 1], "slice": [1, 0, 0]}
+    with open_source(replace(scan, meta={"geometry": place}).save(tmp_path / "x.h5")) as source:
+        for slices, left, between in ((None, 1, 1 / 3), ("2:4", 1 + 2 / 3, 1 / 3), ("1::2", 1 + 1 / 3, 2 / 3)):
+            rec = reconstruct(source.read(slices), "zero-filled")
+            first, *_ = source.each(slices)
+            for found in (rec, first):
+                assert found.spacing == pytest.approx((1, 2.5, between))
+                assert found.meta["geometry"] == place | {"position": pytest.approx([left, 2, 3])}

@@ -52,8 +52,9 @@ def block(data=None, line=0, *flags: str, centre=(None, LINES // 2, 0), modern=T
     header["CenterCol"] = data.shape[1] // 2 if centre[0] is None else centre[0]
     header["CenterLin"], header["CenterPar"] = centre[1:]
     header["CutOff"] = counters.pop("discard", (0, 0))
-    if position:
-        header["SliceData"]["SlicePos"] = position
+    if len(position):
+        header["SliceData"]["SlicePos"] = tuple(position)
+    header["SliceData"]["Quaternion"] = counters.pop("quaternion", (0, 0, 0, 0))
     for name, value in ({"Lin": line} | counters).items():
         header["Counter"][name] = value
     data = np.ascontiguousarray(data, "<c8")
@@ -237,6 +238,74 @@ def test_what_is_not_the_image_is_left_out(tmp_path, truth):
     scan = load(write(tmp_path / "x.dat", protocol() + others + blocks(kspace) + end()))
     assert close(ifft2c(scan.kspace[0]), truth)
     assert scan.meta == {"left out": 2}
+
+
+# --- where slices lie -------------------------------------------------------------------------------------------------
+
+AXIS, ANGLE = np.array([1.0, -2.0, 0.5]) / np.sqrt(5.25), 0.7
+PHASE, READOUT, NORMAL = (  # the rotation of the unit vectors, by Rodrigues' formula
+    np.cos(ANGLE) * e + np.sin(ANGLE) * np.cross(AXIS, e) + (1 - np.cos(ANGLE)) * (AXIS @ e) * AXIS for e in np.eye(3)
+)
+QUATERNION = (np.cos(ANGLE / 2), *(np.sin(ANGLE / 2) * AXIS))
+OWN = '"%SiemensSeq%\\gre"'
+
+
+def pointed(path: Path, sequence: str, quaternion=QUATERNION, partitions=1) -> Path:
+    """Three slices or a slab, with a point 12.5 mm along READOUT, 40 along PHASE (and in 3-D 1.25 along NORMAL)."""
+    kx, ky = (np.arange(SAMPLES) - SAMPLES // 2) / 200, (np.arange(LINES) - LINES // 2) / 120
+    body = b""
+    for number in range(3 if partitions == 1 else partitions):
+        kz = 0 if partitions == 1 else (number - partitions // 2) / 5
+        kspace = np.exp(2j * np.pi * (kx * 12.5 + ky[:, None] * 40 + kz * 1.25))  # Siemens' sign
+        height = (2 - number) * 6.0 * (partitions == 1)
+        options = {"Sli": number} if partitions == 1 else {"Par": number, "centre": (None, LINES // 2, partitions // 2)}
+        position = np.array([5.0, -7, 90]) + height * NORMAL
+        body += blocks((2 if number == 1 else 1) * kspace[None], position=position, quaternion=quaternion, **options)
+    head = protocol(sKSpace_lPartitions=partitions, tSequenceFileName=sequence)
+    return write(path, head + body + end())
+
+
+def found(scan) -> np.ndarray:
+    """Where the scan says that the brightest voxel of its image is."""
+    image = ifft2c(scan.kspace).abs()[:, 0]
+    k, i, j = np.unravel_index(image.argmax().item(), image.shape)
+    place = {name: np.array(vector) for name, vector in scan.meta["geometry"].items()}
+    steps = zip((i, j, k), scan.spacing, ("readout", "phase", "slice"), strict=True)
+    return place["position"] + sum(n * step * place[name] for n, step, name in steps)
+
+
+@pytest.mark.parametrize("sequence", [OWN, f'"{OWN}"'])
+def test_a_point_is_found_where_it_is(tmp_path, sequence):
+    path = pointed(tmp_path / "x.dat", sequence)
+    expected = np.array([5.0, -7, 90]) + 6 * NORMAL + 12.5 * READOUT + 40 * PHASE
+    for slices in (None, "1", "1:"):
+        scan = load(path, slices)
+        assert scan.spacing == pytest.approx((12.5, 20, 6))
+        np.testing.assert_allclose(found(scan), expected, atol=1e-3)
+
+
+def test_a_point_is_found_where_it_is_in_a_volume(tmp_path):
+    scan = load(pointed(tmp_path / "x.dat", OWN, partitions=4))
+    assert scan.matrix == (LINES, 4)
+    expected = np.array([5.0, -7, 90]) + 12.5 * READOUT + 40 * PHASE + 1.25 * NORMAL
+    np.testing.assert_allclose(found(scan), expected, atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("sequence", "quaternion"),
+    [
+        ('"%CustomerSeq%\\pulseq"', QUATERNION),
+        ('"pulseq"', QUATERNION),
+        (OWN, (0, 0, 0, 0)),
+        (OWN, (1.1, 0, 0, 0)),
+        (OWN, (np.nan, 0, 0, 0)),
+        (OWN, (np.inf, 0, 0, 0)),
+    ],
+)
+def test_what_is_not_known_to_be_the_slice_has_no_place(tmp_path, sequence, quaternion):
+    scan = load(pointed(tmp_path / "x.dat", sequence, quaternion))
+    assert scan.meta == {"axes": {"slice": 3}}
+    assert scan.spacing == pytest.approx((12.5, 20, 5))
 
 
 # --- what is wrong with a file ----------------------------------------------------------------------------------------

@@ -150,11 +150,21 @@ def save(
     return path
 
 
-def check_target(path: str | Path, *, overwrite: bool = False, complex: bool = False) -> None:  # noqa: A002
-    """Tell before a long reconstruction what :func:`save` would say after it."""
+def check_target(
+    path: str | Path,
+    *,
+    overwrite: bool = False,
+    complex: bool = False,  # noqa: A002
+    deviations: bool = False,
+) -> None:
+    """Tell before a long reconstruction, of one image or with ``deviations``, what :func:`save` would say after it."""
     path = Path(path)
-    _, ours = _writer(path, complex)
+    write, ours = _writer(path, complex)
     atomic.check(path, overwrite=overwrite, ours=ours)
+    if deviations and write is dicom.write:
+        dicom.find_highdicom()
+    elif deviations and write in (nifti.write_magnitude, nifti.write_complex):
+        atomic.check(nifti.beside(path), overwrite=overwrite)
 
 
 def _writer(path: Path, complex: bool) -> tuple[Writer, atomic.Ours | None]:  # noqa: A002

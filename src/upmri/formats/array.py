@@ -115,7 +115,7 @@ class NpzSource(Source):
         fields: dict[str, Any] = {name: self._take(name, keep) for name in self._headers}
         fields |= {name: fields[name].tolist() for name in _SINGLE if name in fields}
         meta = {"ignored": self._ignored} if self._ignored else {}
-        return Scan(**{"name": self.name, **fields}, meta=meta)
+        return self._part(Scan(**{"name": self.name, **fields}, meta=meta), keep)
 
     def _take(self, name: str, keep: slice) -> NDArray[Any]:
         """Read one array, or the slices to keep where it has them; a zip archive is read from front to back."""

@@ -40,7 +40,7 @@ def write(rec: Reconstruction, path: Path) -> None:
     """Write |image|, and ``rec.std`` if there is one, as files in a folder that is there and empty."""
     magnitude = rec.image.abs().numpy()
     _check(rec, magnitude)
-    highdicom = None if rec.std is None else _highdicom()
+    highdicom = None if rec.std is None else find_highdicom()
     slices = _series(rec, magnitude)
     digits = max(4, len(str(len(slices))))
     for number, image in enumerate(slices, 1):
@@ -71,7 +71,8 @@ def _check(rec: Reconstruction, magnitude: NDArray[Any]) -> None:
         raise InputError("std: DICOM holds at most 4 GiB in one file; save fewer slices, or expected .h5 for these")
 
 
-def _highdicom() -> Any:
+def find_highdicom() -> Any:
+    """Return what writes the map of deviations, or tell how to get it."""
     try:
         return import_module("highdicom")
     except ImportError as error:

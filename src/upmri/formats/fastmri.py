@@ -190,7 +190,8 @@ class FastMRISource(Source):
             reference = _reference(stored, kspace)
             if reference is None:
                 meta["reference"] = f"left out: reconstruction_rss {stored.shape[1:]} is not of this size and k-space"
-        return Scan(kspace=kspace, mask=mask, reference=reference, spacing=self._spacing(), name=self.name, meta=meta)
+        scan = Scan(kspace=kspace, mask=mask, reference=reference, spacing=self._spacing(), name=self.name, meta=meta)
+        return self._part(scan, keep)
 
     def _crop(self, raw: Tensor) -> Tensor:
         """Return k-space of the middle of the readout axis, where the object is."""

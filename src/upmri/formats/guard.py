@@ -67,13 +67,15 @@ def naming(path: Path) -> Iterator[None]:
     except InputError as error:
         raise InputError(_line(f"{path}: {error}")) from error
     except MemoryError as error:
-        raise InputError(f"{path}: too large for the memory of this machine; read fewer slices at a time") from error
+        raise InputError(
+            _line(f"{path}: too large for the memory of this machine; read fewer slices at a time")
+        ) from error
     except _DAMAGE as error:
         raise InputError(_line(f"{path}: damaged, or not what it seems to be ({error})")) from error
 
 
 def _line(text: str) -> str:
-    return " ".join(text.split())
+    return " ".join(text.splitlines())
 
 
 def check_bytes(what: str, count: int, max_bytes: int) -> None:

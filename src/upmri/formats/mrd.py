@@ -5,6 +5,13 @@ A group of the file, mostly ``dataset``, holds ``data`` (a compound of ``head``,
 readouts become a scan is told in :mod:`upmri.formats.readouts`. From the XML come the sizes of the grid, nothing about
 the patient.
 
+Headers tell where slices lie: their centres in DICOM's coordinates, from the isocentre, and the directions of readout,
+phase and slice. The standard does not say how the sign of the signal goes with them. Assumed is
+s(k) = ∫ ρ(x) exp(−2πi k·x) dx with k along the directions, so that indices of the image, the inverse transform, grow
+along them. Siemens' signal is the conjugate of that: there, indices grow against the directions of all encoded axes. So
+have it mrpro (``KData``), SIRF (``set_up_geom_info``) and ismrmrd_to_nifti, which was compared with the scanner's own
+images.
+
 Noise readouts are scaled to the bandwidth of imaging, Ψ ← Ψ · dwell(noise) / dwell(imaging) / β, with the dwell times
 of the headers and β the ``relativeReceiverNoiseBandwidth``, by which noise sampled over the whole band is quieter than
 in the middle of the band, where the image is.
@@ -22,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from upmri.errors import InputError
-from upmri.formats import guard, heap
+from upmri.formats import geometry, guard, heap
 from upmri.formats.grid import AXES, Grid, Ints, Table, place
 from upmri.formats.readouts import ReadoutSource
 from upmri.formats.source import Source
@@ -139,7 +146,10 @@ class MrdSource(ReadoutSource):
         self._noise = np.flatnonzero(noise & (head["active_channels"] == coils[0]))
         self._samples = head["number_of_samples"]
         self._noise_scale = _noise_scale(header, head["sample_time_us"], self._noise, rows)
-        self._arrange(grid, table, int(coils[0]), head["position"][rows])
+        directions = np.stack([head[name][rows] for name in ("read_dir", "phase_dir", "slice_dir")], 1)
+        if "siemens" in header.findtext("acquisitionSystemInformation/systemVendor", "").lower():
+            directions = geometry.against(directions, grid)
+        self._arrange(grid, table, int(coils[0]), head["position"][rows], directions)
 
     def _fetch(self, rows: Ints) -> NDArray[np.complex64]:
         return self._gather(self._imaging[rows], int(self._table.samples[rows[0]]))
@@ -220,7 +230,9 @@ def _columns(head: NDArray[Any]) -> dict[str, NDArray[Any]]:
                 raise InputError(f"data: expected acquisition headers with {name} from 0 to 65535")
     names = head.dtype.names or ()
     columns["sample_time_us"] = head["sample_time_us"] if "sample_time_us" in names else np.zeros(len(head))
-    columns["position"] = head["position"] if "position" in names else np.zeros((len(head), 3))
+    for name in ("position", "read_dir", "phase_dir", "slice_dir"):
+        told = name in names and head[name].dtype.kind == "f" and head[name].shape == (len(head), 3)
+        columns[name] = head[name] if told else np.zeros((len(head), 3))
     return columns
 
 

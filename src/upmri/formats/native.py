@@ -99,7 +99,7 @@ class NativeSource(Source):
         fields = dict(self._header)
         for name, array in self._arrays.items():
             fields[name] = guard.read(array, keep, max_bytes=self.max_bytes)
-        return Scan(**fields)
+        return self._part(Scan(**fields), keep)
 
     def close(self) -> None:
         """Let go of the file."""

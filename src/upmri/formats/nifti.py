@@ -36,12 +36,16 @@ def write_complex(rec: Reconstruction, path: Path) -> None:
     _write_deviations(rec, path)
 
 
+def beside(path: Path) -> Path:
+    """Return where the deviations of an image go."""
+    stem = re.sub(r"\.nii(\.gz)?$", "", path.name, flags=re.IGNORECASE)
+    return path.with_name(f"{stem}_std{path.name[len(stem) :]}")
+
+
 def _write_deviations(rec: Reconstruction, path: Path) -> None:
     """Write ``rec.std``, if there is one, as float32 to NAME_std with the suffix of the image."""
     if rec.std is not None:
-        stem = re.sub(r"\.nii(\.gz)?$", "", path.name, flags=re.IGNORECASE)
-        beside = path.with_name(f"{stem}_std{path.name[len(stem) :]}")
-        _write(rec, rec.std.numpy(), beside, what="std of ")
+        _write(rec, rec.std.numpy(), beside(path), what="std of ")
 
 
 def _write(rec: Reconstruction, image: NDArray[Any], path: Path, what: str = "") -> None:

@@ -9,6 +9,7 @@ from upmri.errors import InputError
 
 _SEPARATE = (4, 8)  # sPat.ucRefScanMode
 _SETTING = re.compile(rb"^(s[A-Z][\w.\[\]]{0,80})[ \t]{0,40}=[ \t]{0,40}([-+.\w]{1,30})[ \t]{0,40}(?:#.*)?\r?$", re.M)
+_OWN = re.compile(rb'^tSequenceFileName[ \t]{0,40}=[ \t]{0,40}"{1,2}%SiemensSeq%', re.M)
 _OVERSAMPLING = re.compile(rb'<ParamDouble\."flReadoutOSFactor">\s{0,80}\{([^{}]{0,200})\}')
 
 
@@ -24,6 +25,7 @@ class Protocol:
         self.base = self._count("sKSpace.lBaseResolution")
         self.lines = self._count("sKSpace.lPhaseEncodingLines")
         self.partitions = self._count("sKSpace.lPartitions")
+        self.siemens_sequence = _OWN.search(raw) is not None
         self.separate_calibration = self._count("sPat.ucRefScanMode") in _SEPARATE
 
     def _count(self, key: str) -> int:

@@ -18,6 +18,9 @@ Readout
 Calibration
     Lines that are for calibration only fill what imaging left open, where they belong to the same acquisition. If
     they come from one apart, they give the coil maps and stay out of k-space.
+Geometry
+    Where slices are a stack, ``meta["geometry"]`` tells where those read lie, if they are of one frame, and the spacing
+    of slices is their distance, gaps included. The centre of the grid is the centre of the slice that headers give.
 Noise
     Noise readouts give the covariance Ψ, and coils are whitened with it: k-space is then in multiples of the noise's
     deviation, and σ₀ = 1 (less where lines were averaged). Where it is not known how noise readouts compare in
@@ -40,6 +43,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from upmri.errors import InputError
+from upmri.formats import geometry
 from upmri.formats.grid import AXES, LONGEST, Grid, Ints, Table, ranked
 from upmri.formats.source import Source
 from upmri.scan import Scan
@@ -71,8 +75,13 @@ class ReadoutSource(Source):
     def _fetch_noise(self, count: int) -> NDArray[np.complex64] | None:
         """Read noise readouts, at most ``count`` bytes of them, as (coil, sample); None when there are none."""
 
-    def _arrange(self, grid: Grid, table: Table, coils: int, positions: NDArray[Any] | None = None) -> None:
-        """Sort the readouts into frames, of which slices follow their positions (readout, 3) where these tell."""
+    def _arrange(
+        self, grid: Grid, table: Table, coils: int, positions: NDArray[Any], directions: NDArray[Any] | None
+    ) -> None:
+        """Sort the readouts into frames, of which slices follow their positions (readout, 3) where these tell.
+
+        ``directions`` are as in :func:`upmri.formats.geometry.find`, None if not known.
+        """
         if not 1 <= coils < LONGEST:
             raise InputError(f"coils: expected 1 to {LONGEST - 1} of them, got {coils}")
         if not len(table.line):
@@ -93,6 +102,11 @@ class ReadoutSource(Source):
         if not len(lines):
             raise InputError("expected readouts of an image, there are only those for calibration")
         self._frames, frame = np.unique(counters[lines], axis=0, return_inverse=True)
+        self._number = np.unique(self._frames[:, -1], return_inverse=True)[1]  # of each frame's slice, as they lie
+        self._located = None
+        if directions is not None:
+            number = self._number[frame.reshape(-1)]
+            self._located = geometry.find(grid, number, positions[lines], directions[lines])
         order = np.argsort(frame.reshape(-1), kind="stable")
         ends = np.cumsum(np.bincount(frame.reshape(-1)))
         self._rows_of = np.split(lines[order], ends[:-1])
@@ -111,7 +125,7 @@ class ReadoutSource(Source):
         counts = torch.zeros(len(wanted), self._cells)
         maps: list[Tensor] = []
         for out, count, index in zip(kspace, counts, wanted, strict=True):
-            frame, position = divmod(index, self._grid.readout) if self._volume else (index, None)
+            frame, position = self._place(index)
             if position is None:
                 part, taken = self._lines(self._rows(frame))
                 if self._separate and (own := self._maps(frame)) is not None:
@@ -125,14 +139,14 @@ class ReadoutSource(Source):
         filled = (kspace != 0).any(1) if self._volume else (kspace != 0).any(1).any(1, keepdim=True)
         noise = self._covariance is not None and self._noise_scale is not None
         spread = (1 / counts[sampled]).mean().sqrt().item() if sampled.any() else 1.0
+        notes = self._notes(wanted, counts) | self._geometry(wanted.start)
         return Scan(
             kspace=kspace,
             mask=sampled.reshape(-1, *shape) & filled,
             maps=torch.cat(maps) if len(maps) == len(wanted) else None,
             noise=spread if noise else None,
-            spacing=self._spacing,
             name=self.name,
-            meta=self._notes(wanted, counts),
+            **geometry.cut(self._spacing, notes, 0, self._apart(wanted)),
         )
 
     @property
@@ -141,8 +155,24 @@ class ReadoutSource(Source):
 
     @property
     def _spacing(self) -> tuple[float, float, float] | None:
-        spacing = self._grid.spacing
+        spacing = self._grid.spacing if self._located is None else self._located.spacing
         return (spacing[1], spacing[2], spacing[0]) if spacing and self._volume else spacing
+
+    def _place(self, index: int) -> tuple[int, int | None]:
+        """Return the frame of a slice, and in 3-D its position along the readout."""
+        return divmod(index, self._grid.readout) if self._volume else (index, None)
+
+    def _geometry(self, index: int) -> dict[str, Any]:
+        if self._located is None:
+            return {}
+        frame, position = self._place(index)
+        return {"geometry": self._located.geometry(self._number[frame], position)}
+
+    def _apart(self, wanted: range) -> int:
+        at = np.array(wanted)
+        stacks, places = divmod(at, self._grid.readout) if self._volume else (self._frames[at, :-1], self._number[at])
+        steps = set(np.diff(places).tolist()) or {1}
+        return steps.pop() if len(steps) == 1 and (stacks == stacks[0]).all() else 0
 
     def _notes(self, wanted: range, counts: Tensor) -> dict[str, Any]:
         axes = {name: len(np.unique(column)) for name, column in zip(AXES, self._frames.T, strict=True)}
@@ -152,8 +182,8 @@ class ReadoutSource(Source):
             named |= {"readout": self._grid.readout} if self._volume else {}
             notes |= {"axes": named} if named else {}
         else:  # some combinations are missing
-            frames = [divmod(index, self._grid.readout)[0] if self._volume else index for index in wanted]
-            notes["frames"] = [{name: int(self._frames[i, AXES.index(name)]) for name in named} for i in frames]
+            frames = [self._frames[self._place(index)[0]] for index in wanted]
+            notes["frames"] = [{name: int(frame[AXES.index(name)]) for name in named} for frame in frames]
         notes |= {"averages": int(counts.max())} if counts.max() > 1 else {}
         return notes | {"noise": self._noise_note} if self._noise_note else notes
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import operator
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import ClassVar, Protocol, Self
 
 from upmri.errors import InputError
-from upmri.formats import guard
+from upmri.formats import geometry, guard
 from upmri.scan import Scan
 
 Slices = int | slice | str | None
@@ -59,9 +61,24 @@ class Source(ABC):
             guard.check_bytes(f"{len(wanted)} of {self.slices} slices", needed, self.max_bytes)
             return self._read(slice(wanted.start, wanted.stop, wanted.step))
 
+    def each(self, slices: Slices = None) -> Iterator[Scan]:
+        """Read these slices one by one; the spacing of each is that between them."""
+        wanted = self.indices(slices)
+        apart = self._apart(wanted)
+        for index in wanted:
+            yield _cut(self.read(index), 0, apart)
+
     @abstractmethod
     def _read(self, keep: slice) -> Scan:
         """Read the slices start:stop:step, 0 ≤ start < stop ≤ ``slices``, step ≥ 1."""
+
+    def _apart(self, wanted: range) -> int:
+        """Return how many slices each of these is from the next; 0 where they are no stack in space."""
+        return wanted.step if len(wanted) > 1 else 1
+
+    def _part(self, scan: Scan, keep: slice) -> Scan:
+        """Give what was read of these slices, with the place of all, the place of its own."""
+        return _cut(scan, keep.start, self._apart(range(keep.start, keep.stop, keep.step)))
 
     @abstractmethod
     def close(self) -> None:
@@ -115,6 +132,12 @@ def select(slices: Slices, count: int) -> range:
         f"slices: expected some of 0 to {count - 1} (there {'is 1 slice' if count == 1 else f'are {count} slices'}), "
         f'such as 0, -1 or "0:{count}", got {slices!r}'
     )
+
+
+def _cut(scan: Scan, start: int, apart: int) -> Scan:
+    about = geometry.cut(scan.spacing, scan.meta, start, apart)
+    same = (about["spacing"], about["meta"]) == (scan.spacing, scan.meta)
+    return scan if same else replace(scan, **about)
 
 
 def _parse(text: str) -> int | slice:

@@ -8,6 +8,11 @@ one that was cut short for whole.
 From the protocol come sizes and fields of view; the patient's name and whatever else it holds are not read. It is not
 always true (sequences of Pulseq keep the values of an unrelated protocol), so that where readouts do not fit it, they
 are believed. How the bandwidth of noise readouts compares to that of imaging is not in the file, so σ₀ is left open.
+
+Headers give the centre of a slice and a quaternion (w, x, y, z), the rotation whose columns are the directions of
+phase, readout and slice, as siemens_to_ismrmrd has it. Indices of the image grow against those of encoded axes, see
+:mod:`upmri.formats.mrd`; twixtools turns them likewise. It is the slice that the console shows, and only Siemens' own
+sequences are known to encode along its axes. Scans with others, such as Pulseq's, get no geometry.
 """
 
 from __future__ import annotations
@@ -23,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from upmri.errors import InputError
-from upmri.formats import guard
+from upmri.formats import geometry, guard
 from upmri.formats.grid import Grid, Ints, Table, place
 from upmri.formats.protocol import Protocol
 from upmri.formats.readouts import ReadoutSource
@@ -171,7 +176,11 @@ class TwixSource(ReadoutSource):
         self._noise = [part.where(part.flagged("NOISEADJSCAN")) for part in found]
         self._separate = protocol.separate_calibration and bool(calibration.any())
         places = header["SliceData"]["SlicePos"]
-        self._arrange(grid, table, int(coils[0]), np.stack([places[axis] for axis in ("Sag", "Cor", "Tra")], 1))
+        positions = np.stack([places[axis] for axis in ("Sag", "Cor", "Tra")], 1)
+        directions = None
+        if protocol.siemens_sequence:
+            directions = geometry.against(_directions(header["SliceData"]["Quaternion"]), grid)
+        self._arrange(grid, table, int(coils[0]), positions, directions)
 
     def _fetch(self, rows: Ints) -> NDArray[np.complex64]:
         count = int(self._table.samples[rows[0]])
@@ -236,6 +245,16 @@ def _walk(data: mmap.mmap, at: int, end: int, layout: Layout, max_bytes: int) ->
     for number, position in enumerate(found):
         headers[number] = np.frombuffer(data, header, 1, position)[0]
     return Blocks(np.array(found, np.int64), headers, layout)
+
+
+def _directions(quaternions: NDArray[Any]) -> NDArray[np.float64]:
+    """Return those of readout, phase and slice, (…, 3, 3), not of length 1 where a quaternion is not."""
+    with np.errstate(invalid="ignore"):  # of a damaged file
+        w, x, y, z = np.moveaxis(quaternions.astype(np.float64), -1, 0)
+        phase = (w * w + x * x - y * y - z * z, 2 * (x * y + w * z), 2 * (x * z - w * y))
+        readout = (2 * (x * y - w * z), w * w - x * x + y * y - z * z, 2 * (y * z + w * x))
+        normal = (2 * (x * z + w * y), 2 * (y * z - w * x), w * w - x * x - y * y + z * z)
+    return np.moveaxis(np.array([readout, phase, normal]), -1, 0)
 
 
 def _columns(samples: Ints, centre: Ints, nominal: int) -> int:
