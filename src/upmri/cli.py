@@ -263,14 +263,13 @@ def models(as_json: Json = False) -> None:
     facts = []
     for name in weights.names():
         card = weights.card(name)
-        training = card.get("training")
         facts.append(
             {
                 "name": name,
                 "method": card.get("method"),
                 "megabytes": round(weights.find(name).stat().st_size / 1e6, 1),
                 "about": card.get("about"),
-                "seconds": training.get("seconds") if isinstance(training, dict) else None,
+                "seconds": weights.seconds(card),
                 "figures": card.get("figures"),
                 "licence": card.get("licence"),
             }
@@ -278,10 +277,18 @@ def models(as_json: Json = False) -> None:
     if as_json:
         typer.echo(json.dumps(facts, indent=2))
     elif facts:
-        table = console.table("model", "method", "MB", "trained on", "training (s)", "measured", "licence")
+        grid = Table.grid(padding=(0, 2))
         for fact in facts:
-            table.add_row(*(Text(console.plain(value) or "—") for value in fact.values()))
-        console.out.print(table)
+            rows = {
+                fact["name"]: f"{fact['method']}, {fact['megabytes']} MB",
+                "  trained on": fact["about"],
+                "  for": fact["seconds"] and f"{fact['seconds']:g} s",
+                "  measured": fact["figures"],
+                "  licence": fact["licence"],
+            }
+            for label, value in rows.items():
+                grid.add_row(Text(str(label)), Text(console.plain(value) or "—"))
+        console.out.print(grid)
     else:
         console.say("No weights come with this installation; `upmri train` makes some.")
 

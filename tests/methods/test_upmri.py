@@ -20,7 +20,7 @@ from upmri.training.data import Batch
 
 LESSON = UpmriLesson(size="tiny", blocks=2)
 TOLD = replace(LESSON, split=SplitLaw(judged=(0.2, 0.2), told=(0.8, 0.8), calibration=1))
-SPREAD = 1.5
+SPREAD = {"factor": 1.5, "power": 0.5}
 
 
 def network(std=0.02):
@@ -194,12 +194,16 @@ def test_deviation_is_a_mean_over_neighbours():
 
 
 def test_the_spread_on_the_card_scales_the_bootstrap(scan, model, folder):
-    wide = write(folder / "wide.safetensors", spread=3 * SPREAD)
-    one, other = recon(scan, model, samples=3), recon(scan, wide, samples=3)
-    assert torch.equal(one.image, other.image)
+    """c (R/4)^p: three times c makes it three times as wide, and one more of p R/4 times."""
+    one = recon(scan, model, samples=3)
     off = one.samples - one.image
     assert off.abs().max() > 0.01
-    assert torch.allclose(other.samples - other.image, 3 * off, rtol=1e-3, atol=1e-5)
+    rates = scan.mask.shape[-1] / scan.mask.sum((1, 2))[:, None, None]
+    assert (rates - 4).abs().min() > 0.1
+    for change, factor in (({"factor": 4.5}, 3), ({"power": 1.5}, rates / 4)):
+        other = recon(scan, write(folder / "wide.safetensors", spread=SPREAD | change), samples=3)
+        assert torch.equal(one.image, other.image)
+        assert torch.allclose(other.samples - other.image, factor * off, rtol=1e-3, atol=1e-5)
 
 
 def test_what_cannot_be_asked_for(scan, model, bare):
@@ -275,19 +279,22 @@ def test_what_is_foretold_was_not_given(scan):
         held_out_gain(SimpleNamespace(network=Watched(x)), problem),
     )
     gain = held_out_gain(model, problem)
-    ((operator, adjoint, noisy, t),) = model.network.asked
-    aside = scan.mask & ~operator.mask
-    assert aside.any((1, 2)).all()
-    assert torch.equal(operator.mask | aside, scan.mask)
-    assert torch.allclose(adjoint, operator.adjoint(problem.kspace))
-    assert (noisy == 0).all()
-    assert (t == 1).all()
-    sense = operator.solve(adjoint, (5 * problem.sigma**1.5).clamp_min(1e-4))
-
-    def energy(image):
-        return (((fft2c(scan.maps * image[:, None]) - problem.kspace) * aside[:, None]).abs() ** 2).sum()
-
-    assert gain == pytest.approx(10 * (energy(sense) / energy(1.1 * x)).log10().item(), abs=0.01)
+    asked = model.network.asked
+    assert len(asked) == min(8, -(-32 // (0.2 * scan.mask.sum((1, 2)).min())))
+    before, after = 0.0, 0.0
+    for operator, adjoint, noisy, t in asked:
+        aside = scan.mask & ~operator.mask
+        assert aside.any((1, 2)).all()
+        assert torch.equal(operator.mask | aside, scan.mask)
+        assert torch.allclose(adjoint, operator.adjoint(problem.kspace))
+        assert (noisy == 0).all()
+        assert (t == 1).all()
+        sense = operator.solve(adjoint, (5 * problem.sigma**1.5).clamp_min(1e-4))
+        errors = [(fft2c(scan.maps * image[:, None]) - problem.kspace) * aside[:, None] for image in (sense, 1.1 * x)]
+        before, after = before + errors[0].abs().square().sum(), after + errors[1].abs().square().sum()
+    masks = torch.stack([operator.mask for operator, *_ in asked])
+    assert len(masks.unique(dim=0)) == len(masks) > 1  # other lines each time
+    assert gain == pytest.approx(10 * (before / after).log10().item(), abs=0.01)
     assert first > gain
 
 
@@ -581,3 +588,30 @@ def test_how_well_the_weights_fit_is_told_and_cannot_be_set(scan, model):
     )
     with pytest.raises(InputError, match="held_out: not a setting"):
         recon(scan, model, held_out=3.0)
+
+
+# The factor of the bootstrap
+
+
+@pytest.mark.parametrize(("factor", "power"), [(1.5, 0.0), (0.8, 0.6)])
+def test_the_factor_is_fitted_to_what_held_out_lines_say(monkeypatch, factor, power):
+    """Errors that are foretold too small by c (R/4)^p, without noise: c and p are found."""
+    image = upmri.demo.brain()[:1, ::2, ::2]
+    scans = [upmri.simulate(image, coils=4, acceleration=rate, acs=6, noise=0.0, seed=1) for rate in (2, 3, 4, 6)]
+    batches = [make_batch(scan, (i,)) for i, scan in enumerate(scans)]
+    truth = iter([batch.reference for batch in batches])
+    at_hand = {}
+
+    def wrong(operator, adjoint, noisy, t, sigma):
+        at_hand["truth"] = next(truth)
+        return 1.2 * at_hand["truth"]
+
+    def foretold(again, operator, made, sigma, generator, count):
+        rate = 1 / operator.mask.float().mean((1, 2))
+        off = (made - at_hand["truth"]) / (factor * (rate / 4) ** power)[:, None, None]
+        return off.expand(count, -1, -1, -1)
+
+    monkeypatch.setattr("upmri.methods.upmri.errors", foretold)
+    spread = LESSON.calibrate(wrong, batches)["spread"]
+    assert spread["factor"] == pytest.approx(factor, rel=0.03)
+    assert spread["power"] == pytest.approx(power, abs=0.07)

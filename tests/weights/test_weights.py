@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import pickle
 import resource
 import struct
@@ -232,7 +233,10 @@ HOSTILE = {
         bytes(8),
     ),
     "spread that is text": lambda: with_tensors(changed(), spread="wide"),
-    "spread below zero": lambda: with_tensors(changed(), spread=-1.0),
+    "spread of one number": lambda: with_tensors(changed(), spread=1.0),
+    "spread below zero": lambda: with_tensors(changed(), spread={"factor": -1.0, "power": 0.0}),
+    "spread without end": lambda: with_tensors(changed(), spread={"factor": 1.0, "power": math.inf}),
+    "spread without a power": lambda: with_tensors(changed(), spread={"factor": 1.0}),
     "a pickle": lambda: pickle.dumps(_Pickled()),
 }
 
@@ -325,3 +329,13 @@ def test_samples_are_in_the_units_of_the_scan_slice_by_slice(good):
     assert torch.allclose(soft.samples[:, 1:], alone.samples, atol=1e-5)
     assert torch.allclose(soft.std[1:], alone.std, atol=1e-5)
     assert torch.allclose(soft.std, soft.samples.abs().std(0), atol=1e-5)
+
+
+def test_the_seconds_of_all_runs_are_counted():
+    first = {"training": {"seconds": 703}}
+    second = {"training": {"seconds": 353, "begun with": first}}
+    assert weights.seconds(second) == 1056
+    assert weights.seconds(first) == 703
+    assert weights.seconds({"training": {"seconds": 1, "begun with": {"training": {}}}}) is None
+    assert weights.seconds({"training": "long"}) is None
+    assert weights.seconds({}) is None

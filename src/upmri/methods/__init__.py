@@ -32,7 +32,7 @@ _METHODS = {
     "upmri-paper": ("upmri_paper", "UpmriPaper"),
 }
 
-DEFAULT = "sense"
+DEFAULT = "upmri"
 
 
 def names() -> tuple[str, ...]:

@@ -70,7 +70,7 @@ class Unrolled(nn.Module):
         support = operator.support
         x = operator.solve(adjoint, damping).expand_as(noisy)
         for _ in range(self.blocks):
-            turn = smooth_phase_of(x)
+            turn = torch.where(support, smooth_phase_of(x), 1)  # beyond it there is but rounding to turn by
             seen = [channels((turn.conj() * image).flatten(0, -3)) for image in (x, shown)]
             change = complex_image(self.network(torch.cat(seen, 1), times)).reshape(x.shape)
             z = x + support * turn * change

@@ -67,6 +67,18 @@ def card(model: str | Path) -> dict[str, Any]:
     return _header(find(model))
 
 
+def seconds(card: Mapping[str, Any]) -> float | None:
+    """How long it took to learn them, in all runs that led to them; None where a card does not say."""
+    total, training = 0.0, card.get("training")
+    while isinstance(training, dict):
+        if not isinstance(training.get("seconds"), int | float):
+            return None
+        total += training["seconds"]
+        before = training.get("begun with")
+        training = before.get("training") if isinstance(before, dict) else None
+    return total or None
+
+
 def load(model: str | Path, device: torch.device | str = "cpu") -> Model:
     """Read weights; the same file is read once."""
     path = find(model).resolve()
@@ -147,9 +159,10 @@ def _header(path: Path) -> dict[str, Any]:
         if not isinstance(header, dict) or header.get("format") != FORMAT:
             raise ValueError("not of a format that is known")
         _check_depth(header, _MAX_DEPTH)
-        spread = header.get("spread", 1.0)
-        if not isinstance(spread, int | float) or not 0 <= spread < math.inf:
-            raise ValueError("spread: expected a finite number ≥ 0")
+        spread = header.get("spread", {"factor": 1.0, "power": 0.0})
+        bounds = {"factor": (0, 100), "power": (-4, 4)}
+        if not isinstance(spread, dict) or not all(_is_within(spread.get(key), *ends) for key, ends in bounds.items()):
+            raise ValueError("spread: expected a factor from 0 to 100 and a power from -4 to 4")
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror}") from error
     except KeyError as error:
@@ -157,6 +170,10 @@ def _header(path: Path) -> dict[str, Any]:
     except (ValueError, TypeError, RecursionError) as error:
         raise InputError(f"{path}: not weights of UPMRI ({_short(error)})") from error
     return header
+
+
+def _is_within(value: Any, low: float, high: float) -> bool:
+    return type(value) in (int, float) and low <= value <= high  # NaN is not
 
 
 def _check_depth(value: Any, left: int) -> None:
