@@ -91,6 +91,20 @@ def test_info(run, scan):
     assert "96 × 96" in run("info", "scan.h5").stdout
 
 
+def test_info_tells_what_else_the_file_said(run, scan, tmp_path, monkeypatch):
+    monkeypatch.setattr(console.out, "_width", 200)
+    assert "geometry     unknown" in run("info", "scan.h5").stdout
+    said = {"axes": {"slice": 3}, "nominal_acceleration": 8, "[bold]x": "\x1b[31mred"}
+    place = {"position": [0, 0, 5], "readout": [0, 1, 0], "phase": [1, 0, 0], "slice": [0, 0, 1]}
+    replace(scan, meta=said | {"geometry": place}, spacing=(1, 1, 2)).save(tmp_path / "told.h5")
+    shown = run("info", "told.h5").stdout
+    assert "2.00× accelerated (nominally 8×" in shown
+    for key, value in {"axes": "slice 3", "[bold]x": "�[31mred", "geometry": "known"}.items():
+        assert f"{key:12} {value}" in shown
+    meta = json.loads(run("info", "told.h5", "--json").stdout)["meta"]
+    assert meta == said | {"geometry": place | {"position": [0, 0, 7]}}  # of the middle slice
+
+
 def test_recon_by_default_writes_nifti_here(run, scan, tmp_path):
     done = run("recon", "scan.h5", "-m", "upmri")
     assert "PSNR" in done.stdout

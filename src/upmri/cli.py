@@ -85,6 +85,7 @@ def info(scan: Annotated[Path, typer.Argument(help="A scan of any supported form
         "calibration": [rows.stop - rows.start, columns.stop - columns.start],
         "maps": middle.maps is not None,
         "reference": middle.reference is not None,
+        "meta": middle.meta,
     }
     try:
         noise = middle.noise if middle.noise is not None else estimate_noise(middle).item()
@@ -96,20 +97,25 @@ def info(scan: Annotated[Path, typer.Argument(help="A scan of any supported form
         typer.echo(json.dumps(facts, indent=2))
         return
     height, width = middle.matrix
+    nominal = middle.meta.get("nominal_acceleration")
+    named = "" if nominal is None else f" (nominally {console.plain(nominal)}×, calibration lines not counted)"
     lines = [
         ("format", facts["format"]),
         ("slices", str(source.slices)),
         ("coils", str(middle.coils)),
         ("matrix", f"{height} × {width} (readout × phase)"),
         ("voxel", "unknown" if middle.spacing is None else " × ".join(f"{s:g}" for s in middle.spacing) + " mm"),
-        ("sampling", f"{facts['mask']}, {facts['acceleration']:.2f}× accelerated"),
+        ("sampling", f"{facts['mask']}, {facts['acceleration']:.2f}× accelerated{named}"),
         ("calibration", f"{columns.stop - columns.start} lines of {rows.stop - rows.start} samples"),
         ("noise σ₀", "unknown" if facts["noise"] is None else f"{facts['noise']:.3g} (from the {facts['noise_from']})"),
         ("inside", ", ".join([name for name in ("maps", "reference") if facts[name]]) or "k-space only"),
+        ("geometry", "known" if "geometry" in middle.meta else "unknown"),
     ]
+    known = ("nominal_acceleration", "geometry")
+    lines += [(console.plain(key), console.plain(value)) for key, value in middle.meta.items() if key not in known]
     table = Table(show_header=False, box=None, title=Text(console.plain(str(scan))), title_justify="left")
     for key, value in lines:
-        table.add_row(key, value)
+        table.add_row(Text(key), Text(value))
     console.out.print(table)
 
 
