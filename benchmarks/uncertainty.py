@@ -1,9 +1,9 @@
 """Is the deviation honest? Errors of `upmri` on people that no training saw, against the deviations it gives.
 
-The scans of `quality.py`, ESPIRiT maps. The one factor behind the deviation was fitted on held-out k-space lines of
+The scans of `quality.py`, ESPIRiT maps. The factor behind the deviation was fitted on held-out k-space lines of
 validation people, without ground truth. Errors are of the magnitude, pixels those of the object; each slice counts
-alike. Written: what share of the pixels lies within k deviations (95 % at k = 2 would be right, whatever the law of the
-errors, if they were normal), the rank correlation between deviation and error over the pixels of a slice, and a figure.
+alike. Written: what share of the pixels lies within k deviations (95 % at k = 2 would be right), the rank correlation
+between deviation and error over the pixels of a slice, and a figure.
 
     UPMRI_DATA=… python benchmarks/uncertainty.py [--slices 12] [--samples 16]
 """
