@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -63,3 +65,12 @@ def test_no_calibration_lines(rng):
     kspace = rng(1, 4, 32, 32) * (torch.arange(32) % 4 == 1)
     with pytest.raises(InputError, match="^noise"):
         estimate_noise(upmri.Scan(kspace=kspace))
+
+
+def test_of_many_calibration_lines_the_innermost_tell_the_noise():
+    full = upmri.simulate(upmri.demo.brain()[:1], coils=4, acceleration=1, noise=0.01)
+    lines = torch.zeros(1, 96, dtype=torch.bool)
+    lines[:, 24:72] = True  # 48 of 96, the centre among them at 48
+    some = replace(full, kspace=full.kspace * lines, mask=lines)
+    assert torch.equal(estimate_noise(full), estimate_noise(some))
+    assert estimate_noise(full).item() == pytest.approx(full.noise, rel=0.15)

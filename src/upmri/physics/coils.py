@@ -11,6 +11,8 @@ from upmri.errors import InputError
 from upmri.physics.masks import calibration_region
 from upmri.scan import Scan
 
+_LINES = 48  # around DC that are enough to tell the noise
+
 
 def noise_covariance(readouts: Tensor) -> Tensor:
     """Ψ = E[e e*] (coil, coil) of noise-only samples (coil, …)."""
@@ -67,7 +69,8 @@ def estimate_noise(scan: Scan) -> Tensor:
 
 def _noise(kspace: Tensor, mask: Tensor) -> Tensor:
     rows, columns = calibration_region(mask, kspace.shape[1])
-    block = kspace[:, rows, columns]
+    spare = max(0, columns.stop - columns.start - _LINES)
+    block = kspace[:, rows, columns.start + (spare + 1) // 2 : columns.stop - spare // 2]
     block = block[:, (block != 0).any(2).any(0)]  # an asymmetric echo leaves readout samples empty
     quarter = block.shape[1] // 4
     size = tuple(min(3, length // 3) for length in (quarter, block.shape[2]))
