@@ -202,7 +202,7 @@ def test_debug_shows_the_traceback(run):
 
 
 def test_a_fault_of_the_program_is_exit_1(run, monkeypatch):
-    monkeypatch.setattr(console, "table", lambda *_: 1 / 0)
+    monkeypatch.setattr(console, "listing", lambda *_: 1 / 0)
     one_line(run("methods", code=1), "ZeroDivisionError", "--debug")
 
 

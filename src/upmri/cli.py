@@ -241,7 +241,7 @@ def methods_(as_json: Json = False) -> None:
     from upmri import methods
 
     kinds = {name: methods.find(name) for name in methods.names()}
-    facts = [
+    facts: list[dict[str, Any]] = [
         {
             "name": name,
             "needs": kind.needs,
@@ -254,11 +254,14 @@ def methods_(as_json: Json = False) -> None:
     if as_json:
         typer.echo(json.dumps(facts, indent=2))
         return
-    table = console.table("method", "training needs", "evaluations", "weights", "what it does")
+    lines = []
     for fact in facts:
-        held = "—" if fact["weights"] is None else console.plain(fact["weights"]) or "train it"
-        table.add_row(*(Text(held if key == "weights" else str(value)) for key, value in fact.items()))
-    console.out.print(table)
+        lines.append((fact["name"], fact["what"]))
+        if fact["weights"] is not None:
+            count = f"{fact['evaluations']} evaluation{'s' * (fact['evaluations'] != 1)}"
+            held = console.plain(fact["weights"]) or "train it"
+            lines.append(("", f"learns from {fact['needs']}, {count}, weights: {held}"))
+    console.listing(lines)
 
 
 @app.command()
@@ -266,7 +269,7 @@ def models(as_json: Json = False) -> None:
     """List the weights that come with the package: what each was trained on, and what was measured of it."""
     from upmri import weights
 
-    facts = []
+    facts: list[dict[str, Any]] = []
     for name in weights.names():
         card = weights.card(name)
         facts.append(
@@ -283,18 +286,16 @@ def models(as_json: Json = False) -> None:
     if as_json:
         typer.echo(json.dumps(facts, indent=2))
     elif facts:
-        grid = Table.grid(padding=(0, 2))
+        lines: list[tuple[str, Any]] = []
         for fact in facts:
-            rows = {
-                fact["name"]: f"{fact['method']}, {fact['megabytes']} MB",
-                "  trained on": fact["about"],
-                "  for": fact["seconds"] and f"{fact['seconds']:g} s",
-                "  measured": fact["figures"],
-                "  licence": fact["licence"],
-            }
-            for label, value in rows.items():
-                grid.add_row(Text(str(label)), Text(console.plain(value) or "—"))
-        console.out.print(grid)
+            lines += [
+                (fact["name"], f"{fact['method']}, {fact['megabytes']} MB"),
+                ("  trained on", fact["about"]),
+                ("  for", fact["seconds"] and f"{fact['seconds']:g} s"),
+                ("  measured", fact["figures"]),
+                ("  licence", fact["licence"]),
+            ]
+        console.listing(lines)
     else:
         console.say("No weights come with this installation; `upmri train` makes some.")
 

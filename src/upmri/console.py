@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import sys
 import traceback
+from collections.abc import Iterable
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 out = Console()
 err = Console(stderr=True)
@@ -20,6 +22,14 @@ def table(*columns: str) -> Table:
     for column in columns:
         made.add_column(column)
     return made
+
+
+def listing(pairs: Iterable[tuple[str, Any]]) -> None:
+    """Two columns on stdout: names, and what there is to say of them."""
+    grid = Table.grid(padding=(0, 2))
+    for name, value in pairs:
+        grid.add_row(Text(name), Text(plain(value) or "—"))
+    out.print(grid)
 
 
 def plain(value: Any) -> str:
