@@ -13,7 +13,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from upmri import __version__, console
+from upmri import __version__, console, memory
 from upmri.errors import InputError
 from upmri.methods import DEFAULT
 
@@ -346,6 +346,7 @@ def main() -> None:
     """Run the command line: exit 2 is bad input, 1 the program's own failure."""
     # On a machine that is busy with other work, threads that spin while they wait make torch many times slower.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    memory.keep_freed()
     try:
         # --debug is understood anywhere, also before it is known which command is meant.
         app(args=[word for word in sys.argv[1:] if word != "--debug"], prog_name="upmri")

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+
+Field = Callable[[Tensor, Tensor], Tensor]
+"""z (n, H, W) complex, t (n,) ↦ (n, H, W) complex."""
 
 
 def broadcast(t: Tensor, like: Tensor) -> Tensor:
@@ -24,6 +28,13 @@ def noise(like: Tensor, generator: torch.Generator) -> Tensor:
     real = like.real.dtype
     parts = torch.randn(*like.shape, 2, dtype=real, generator=generator, device=generator.device)
     return torch.view_as_complex(parts).to(like.device)
+
+
+def evaluate(field: Field, z: Tensor, t: float) -> Tensor:
+    """f(z, t) of (…, H, W) at one time: all leading axes are slices to the field."""
+    flat = z.reshape(-1, *z.shape[-2:])
+    times = torch.full((len(flat),), t, dtype=flat.real.dtype, device=flat.device)
+    return field(flat, times).reshape(z.shape)
 
 
 @dataclass(frozen=True)

@@ -8,19 +8,15 @@ N = A*A; and there backwards, on the line from y₁ to y₀. Only A*y is ever ne
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from upmri.flow.objective import KrylovFilter
-from upmri.flow.path import noise
+from upmri.flow.path import Field, evaluate, noise
 from upmri.physics.sense import SenseOperator
 from upmri.physics.solve import per_slice
-
-Velocity = Callable[[Tensor, Tensor], Tensor]
-"""z (n, H, W) complex, t (n,) ↦ v (n, H, W) complex."""
 
 
 def measurement_field(
@@ -86,7 +82,7 @@ class Cyclic:
 
     @torch.no_grad()
     def __call__(
-        self, velocity: Velocity, operator: SenseOperator, adjoint: Tensor, sigma: Tensor, generator: torch.Generator
+        self, velocity: Field, operator: SenseOperator, adjoint: Tensor, sigma: Tensor, generator: torch.Generator
     ) -> Tensor:
         """x̂, (…, slice, H, W).
 
@@ -124,7 +120,7 @@ class Cyclic:
         return x
 
     @torch.no_grad()
-    def forward(self, velocity: Velocity, operator: SenseOperator, adjoint: Tensor, sigma: Tensor) -> Tensor:
+    def forward(self, velocity: Field, operator: SenseOperator, adjoint: Tensor, sigma: Tensor) -> Tensor:
         """z₁ = A*y₁: from z = A*y₀ by z ← z + A* u_t / T, t = 0, …, 1 − 1/T."""
         z = adjoint
         for i in range(self.steps):
@@ -135,7 +131,7 @@ class Cyclic:
 
 
 @torch.no_grad()
-def read_out(velocity: Velocity, operator: SenseOperator, adjoint: Tensor, iterations: int = 30) -> Tensor:
+def read_out(velocity: Field, operator: SenseOperator, adjoint: Tensor, iterations: int = 30) -> Tensor:
     """x̂ = −v(A*y₀, 0), then x̂ ← x̂ − N⁺ (N x̂ − A*y₀): the posterior mean in one evaluation.
 
     At t = 0 the input holds no x₁, and −v = E[x₀ | y₀] is the mean of the whole posterior. Data consistency keeps its
@@ -153,11 +149,9 @@ def read_out(velocity: Velocity, operator: SenseOperator, adjoint: Tensor, itera
     return _consistent(-_ask(velocity, operator, adjoint, 0.0), operator, adjoint, iterations)
 
 
-def _ask(velocity: Velocity, operator: SenseOperator, z: Tensor, t: float) -> Tensor:
+def _ask(velocity: Field, operator: SenseOperator, z: Tensor, t: float) -> Tensor:
     """v(z, t) for any leading axes, inside the support: outside it A is 0, and nothing taught the network."""
-    flat = z.reshape(-1, *z.shape[-2:])
-    times = torch.full((len(flat),), t, dtype=flat.real.dtype, device=flat.device)
-    return operator.support * velocity(flat, times).reshape(z.shape)
+    return operator.support * evaluate(velocity, z, t)
 
 
 def _consistent(x: Tensor, operator: SenseOperator, z: Tensor, iterations: int) -> Tensor:

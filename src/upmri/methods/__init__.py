@@ -30,6 +30,15 @@ _METHODS = {
     "l1-wavelet": ("l1_wavelet", "L1Wavelet"),
     "upmri": ("upmri", "Upmri"),
     "upmri-paper": ("upmri_paper", "UpmriPaper"),
+    "modl": ("modl", "Modl"),
+    "varnet": ("varnet", "Varnet"),
+    "ssdu": ("ssdu", "Ssdu"),
+    "weighted-ssdu": ("weighted_ssdu", "WeightedSsdu"),
+    "robust-ssdu": ("robust_ssdu", "RobustSsdu"),
+    "ddnm": ("ddnm", "Ddnm"),
+    "dds": ("dds", "Dds"),
+    "ot-ode": ("ot_ode", "OtOde"),
+    "pnp-flow": ("pnp_flow", "PnpFlow"),
 }
 
 DEFAULT = "upmri"
@@ -53,7 +62,8 @@ def shipped(name: str) -> tuple[str, ...]:
     """Names of the weights for a method that come with the package."""
     from upmri import weights
 
-    return tuple(model for model in weights.names() if weights.card(model).get("method") == name)
+    owner = find(name).weights_of or name
+    return tuple(model for model in weights.names() if weights.card(model).get("method") == owner)
 
 
 def ready(name: str) -> bool:
@@ -77,7 +87,7 @@ def build(name: str, **settings: Any) -> Method:
         given["model"] = str(given["model"])
     made = kind(**given)
     if kind.lesson is not None:
-        _check_weights(name, given.get("model"))
+        _check_weights(kind.weights_of or name, given.get("model"))
     return made
 
 

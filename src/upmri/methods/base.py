@@ -104,6 +104,8 @@ class Method(ABC):
     needs: ClassVar[str] = "nothing"
     evaluations: ClassVar[int] = 0
     lesson: ClassVar[type[Lesson] | None] = None
+    # The method whose weights it takes, where they are not its own.
+    weights_of: ClassVar[str | None] = None
 
     def fit(self, problem: Problem) -> Method:  # noqa: ARG002
         """Settle what was left open, before the first slice of a scan: which weights, for example."""

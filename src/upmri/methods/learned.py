@@ -27,10 +27,18 @@ class Learned(Method):
         """What shaped the image, the weights' hash included."""
         return asdict(self) | ({} if self.model is None else {"sha256": weights.load(self.model).digest})
 
+    def fit(self, problem: Problem) -> Method:
+        """Check that there are weights, and that they are its own."""
+        if self.model is None:
+            raise InputError(f"model: {self.name} comes without weights; give a file (`upmri train` makes one)")
+        self.load(problem)
+        return self
+
     def load(self, problem: Problem) -> weights.Model:
         """The weights, on the problem's device."""
         assert self.model is not None  # noqa: S101  `fit` has seen to it
         model = weights.load(self.model, problem.device)
-        if model.method != self.name:
-            raise InputError(f"model: {self.model} holds weights of {model.method}, expected some of {self.name}")
+        expected = self.weights_of or self.name
+        if model.method != expected:
+            raise InputError(f"model: {self.model} holds weights of {model.method}, expected some of {expected}")
         return model

@@ -14,10 +14,10 @@ from upmri.errors import InputError
 from upmri.flow.objective import Filter, Identity, KrylovFilter, Normal, divergence, no_filter, projected_loss
 from upmri.flow.path import TimeLaw, interpolate
 from upmri.flow.sampler import Cyclic, read_out
-from upmri.methods.base import Lesson, Method, Problem
+from upmri.methods.base import Lesson, Problem
 from upmri.methods.learned import Learned
-from upmri.networks.adm import SIZES, Adm
-from upmri.networks.unrolled import channels, complex_image
+from upmri.networks.adm import SIZES
+from upmri.networks.image import ImageNetwork
 from upmri.physics.sense import SenseOperator
 from upmri.physics.simulate import complex_normal
 from upmri.training.data import Batch
@@ -57,7 +57,7 @@ class PaperLesson(Lesson):
 
     def network(self) -> nn.Module:
         """The plain U-Net."""
-        return VelocityNetwork(self.size)
+        return ImageNetwork(self.size)
 
     def loss(self, network: nn.Module, batch: Batch) -> Tensor:
         """The projected error but for a constant, a pixel, (slice,)."""
@@ -92,18 +92,6 @@ class PaperLesson(Lesson):
         return read_out(network, operator, adjoint, iterations=self.iterations)
 
 
-class VelocityNetwork(nn.Module):
-    """v(z, t): complex (slice, H, W), t (slice,) → complex (slice, H, W)."""
-
-    def __init__(self, size: str) -> None:
-        super().__init__()
-        self.network = Adm(SIZES[size])
-
-    def forward(self, z: Tensor, t: Tensor) -> Tensor:
-        """Evaluate."""
-        return complex_image(self.network(channels(z), t))
-
-
 @dataclass(frozen=True)
 class UpmriPaper(Learned):
     """Algorithm 1, with the switches that show why it fails.
@@ -133,13 +121,6 @@ class UpmriPaper(Learned):
     null_noise: bool = True
     image_fed: bool = False
     read_out: bool = False
-
-    def fit(self, problem: Problem) -> Method:
-        """Check that there are weights."""
-        if self.model is None:
-            raise InputError("model: upmri-paper comes without weights; give a file (`upmri train` makes one)")
-        self.load(problem)
-        return self
 
     def reconstruct(self, problem: Problem) -> Tensor:
         """Algorithm 1, or the read-out."""

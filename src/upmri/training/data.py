@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from upmri.errors import InputError
 from upmri.flow.path import TimeLaw, noise
 
 
@@ -56,6 +57,16 @@ class Batch:
     def lines(self) -> Tensor:
         """The mask on the CPU."""
         return self.mask.cpu()
+
+    @property
+    def truth(self) -> Tensor:
+        """The reference, which a lesson cannot do without."""
+        if self.reference is None:
+            raise InputError(
+                "train: this method learns from full images, and there are scans without a reference; give fully "
+                "sampled ones that have it, or images to simulate scans of"
+            )
+        return self.reference
 
     @cached_property
     def generators(self) -> list[torch.Generator]:

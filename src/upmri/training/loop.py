@@ -180,7 +180,10 @@ class _Run:
 
 
 def _lesson(config: TrainConfig) -> Lesson:
-    kind = methods.find(config.method).lesson
+    method = methods.find(config.method)
+    if method.weights_of is not None:
+        raise InputError(f"method: {config.method!r} takes the weights of {method.weights_of!r}; train that")
+    kind = method.lesson
     if kind is None:
         raise InputError(f"method: {config.method!r} has nothing to train")
     lesson: Lesson = build(kind, config.lesson, "lesson")

@@ -1,0 +1,127 @@
+"""Diffusion with a network that predicts the noise: its cosine schedule, and the way back with the data in between.
+
+    x_t = a_t x₀ + σ_t ε,    a_t² = ᾱ_t,  σ_t² = 1 − ᾱ_t,  ε ~ CN(0, 2I),
+
+at levels t = 0 (data), …, T (noise). The network is asked at t/T.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+
+import torch
+from torch import Tensor
+
+from upmri.errors import InputError
+from upmri.flow.path import Field, evaluate, noise
+from upmri.physics.solve import per_slice
+
+DataStep = Callable[[Tensor, float, float], tuple[Tensor, Tensor | float]]
+"""x̂₀, a', σ' of the next level ↦ x̃₀, and the deviation a channel of the noise that it wants, of each slice or all."""
+
+# No image is brighter, on the scale where its peak is about 1: at the first levels x̂₀ is an error over a_T = 5e-5.
+_BRIGHTEST = 4.0
+
+
+@dataclass(frozen=True)
+class Cosine:
+    """The cosine schedule of Nichol and Dhariwal (2021).
+
+        ᾱ_t = ∏ (1 − β_i), i ≤ t,    β_i = min(1 − f(i)/f(i−1), β_max),    f(i) = cos²((i/T + s)/(1 + s) · π/2).
+
+    Parameters
+    ----------
+    levels
+        T.
+    offset
+        s.
+    largest
+        β_max: f(T) = 0, and something of the image is to be left.
+    """
+
+    levels: int = 1000
+    offset: float = 0.008
+    largest: float = 0.999
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.levels <= 100_000:
+            raise InputError(f"levels: expected 1 to 100000, got {self.levels}")
+        if not 0 <= self.offset <= 1:
+            raise InputError(f"offset: expected 0 to 1, got {self.offset}")
+        if not 0 < self.largest < 1:
+            raise InputError(f"largest: expected a β between 0 and 1, got {self.largest}")
+
+    @cached_property
+    def signal(self) -> Tensor:
+        """ᾱ of levels 0, …, T, (T + 1,), in double precision."""
+        place = torch.arange(self.levels + 1, dtype=torch.float64) / self.levels
+        f = ((place + self.offset) / (1 + self.offset) * math.pi / 2).cos().square()
+        kept = (f[1:] / f[:-1]).clamp_min(1 - self.largest)
+        return torch.cat([f.new_ones(1), kept.cumprod(0)])
+
+    def scales(self, level: int) -> tuple[float, float]:
+        """a_t and σ_t."""
+        signal = self.signal[level].item()
+        return math.sqrt(signal), math.sqrt(1 - signal)
+
+    def draw(self, generators: Sequence[torch.Generator]) -> Tensor:
+        """Levels 1, …, T, each as likely as another, one a generator."""
+        return torch.cat([torch.randint(1, self.levels + 1, (1,), generator=g) for g in generators])
+
+    def way_back(self, steps: int) -> list[int]:
+        """The levels T, …, 0 of so many steps, evenly spaced."""
+        if not 1 <= steps <= self.levels:
+            raise InputError(f"steps: expected 1 to {self.levels}, got {steps}")
+        return [round(self.levels * i / steps) for i in range(steps, -1, -1)]
+
+
+def noise_loss(network: Field, schedule: Cosine, x0: Tensor, eps: Tensor, level: Tensor) -> Tensor:
+    """‖ε_θ(a_t x₀ + σ_t ε, t/T) − ε‖², a pixel, (slice,), at levels (slice,)."""
+    signal = schedule.signal[level][:, None, None]
+    a, sigma = (root.to(x0.real) for root in (signal.sqrt(), (1 - signal).sqrt()))
+    predicted = network(a * x0 + sigma * eps, (level / schedule.levels).to(x0.real))
+    return (predicted - eps).abs().square().mean((1, 2))
+
+
+@torch.no_grad()
+def denoise(
+    network: Field,
+    schedule: Cosine,
+    x: Tensor,
+    data_step: DataStep,
+    *,
+    steps: int,
+    eta: float,
+    generator: torch.Generator,
+) -> Tensor:
+    """From noise to an image x̃₀, (…, slice, H, W): at each level a guess, the data's word on it, and less noise.
+
+        x̂₀ = (x_t − σ_t ε̂)/a_t,    x_t' = a' x̃₀ + g (η n + √(1−η²) ε̂),    (x̃₀, g) = data_step(x̂₀, a', σ').
+
+    Parameters
+    ----------
+    network, schedule
+        ε̂ = ε_θ(x_t, t/T), and T.
+    x
+        The noise to begin with.
+    data_step
+        Puts the data into the guess.
+    steps
+        Evaluations of the network.
+    eta
+        η: the share of the noise that is drawn anew, at each level.
+    generator
+        Of n ~ CN(0, 2I).
+    """
+    for now, then in pairwise(schedule.way_back(steps)):
+        (a, sigma), (next_a, next_sigma) = schedule.scales(now), schedule.scales(then)
+        eps = evaluate(network, x, now / schedule.levels)
+        guess = (x - sigma * eps) / a
+        guess = guess * (_BRIGHTEST / guess.abs()).clamp_max(1)
+        image, deviation = data_step(guess, next_a, next_sigma)
+        x = next_a * image + per_slice(deviation, x) * (eta * noise(x, generator) + math.sqrt(1 - eta**2) * eps)
+    return x

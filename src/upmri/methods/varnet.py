@@ -1,0 +1,50 @@
+"""VarNet (Hammernik et al. 2018): unrolled gradient steps learnt from full images."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+
+from upmri.methods.base import Problem
+from upmri.methods.cascades import Cascades
+from upmri.methods.learned import Learned
+from upmri.methods.supervised import relative_error
+from upmri.training.data import Batch
+
+
+@dataclass(frozen=True)
+class VarNetLesson(Cascades):
+    """The squared error against the truth, ‖f(A*y) − x‖² / ‖x‖² → min, of complex images (the paper has magnitudes).
+
+    Parameters
+    ----------
+    cascades, width
+        Of the network: how many cascades, and channels of each U-Net's first level.
+    """
+
+    def loss(self, network: nn.Module, batch: Batch) -> Tensor:
+        """The error relative to the truth, (slice,)."""
+        return relative_error(network, batch)
+
+
+@dataclass(frozen=True)
+class Varnet(Learned):
+    """One evaluation of the network.
+
+    Parameters
+    ----------
+    model
+        A file of weights trained with ``method: varnet``.
+    """
+
+    name = "varnet"
+    summary = "unrolled gradient steps with a U-Net each, learnt from full images"
+    needs = "full images"
+    evaluations = 1
+    lesson = VarNetLesson
+
+    def reconstruct(self, problem: Problem) -> Tensor:
+        """The network's image."""
+        image: Tensor = self.load(problem).network(problem.operator, problem.adjoint)
+        return image

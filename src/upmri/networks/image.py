@@ -1,0 +1,26 @@
+"""The U-Net as a map of complex images: a velocity, or the noise in a noisy image."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from upmri.networks.adm import SIZES, Adm
+from upmri.networks.unrolled import channels, complex_image
+
+
+class ImageNetwork(nn.Module):
+    """f(z, t): complex (slice, H, W), t (slice,) → complex (slice, H, W).
+
+    Parameters
+    ----------
+    size
+        Of the U-Net.
+    """
+
+    def __init__(self, size: str) -> None:
+        super().__init__()
+        self.network = Adm(SIZES[size])
+
+    def forward(self, z: Tensor, t: Tensor) -> Tensor:
+        """Evaluate at time t ∈ [0, 1]."""
+        return complex_image(self.network(channels(z), t))

@@ -1,0 +1,143 @@
+"""DDNM⁺: its rule on both sides of the threshold, against dense algebra, and what it leaves of the data."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+import upmri
+from upmri import InputError, weights
+from upmri.flow.diffusion import Cosine
+from upmri.flow.path import noise
+from upmri.methods.base import Problem
+from upmri.methods.ddnm import Ddnm, DiffusionLesson, range_step
+from upmri.methods.sense import default_damping
+from upmri.physics.sense import SenseOperator
+from upmri.training.data import Batch
+
+SHAPE = (2, 4, 6)
+SILENCE = torch.zeros(1, dtype=torch.float64)
+
+
+@pytest.fixture
+def operator(rng):
+    maps = rng(2, 3, 4, 6)
+    maps[..., 0] = 0
+    maps = torch.nan_to_num(maps / maps.abs().square().sum(1, keepdim=True).sqrt())
+    mask = torch.zeros(2, 1, 6, dtype=torch.bool)
+    mask[0, 0, 3] = mask[1, 0, [0, 3]] = True
+    return SenseOperator(maps, mask)
+
+
+@pytest.mark.parametrize("damping", [1e-3, 0.2])
+def test_the_rule_on_both_sides_of_the_threshold(operator, rng, dense, damping):
+    """σ' = 0.5 and a' = 0.8, with σ₀ = 0.1 above the threshold and with 2 below it: a' σ_y = 0.8 √2 > σ'."""
+    sigma, a, level = torch.tensor([0.1, 2.0]).double(), 0.8, 0.5
+    guess, y = rng(*SHAPE), rng(2, 3, 4, 6)
+    made, deviation = range_step(operator, operator.adjoint(y), sigma, damping)(guess, a, level)
+    assert deviation.tolist() == pytest.approx([(0.25 - 0.64 * 0.005) ** 0.5, 0.0])
+    for i, share in enumerate([1, 0.5 / (0.8 * 2**0.5)]):
+        part = slice(i, i + 1)
+        alone = SenseOperator(operator.maps[part], operator.mask[part])
+        matrix = dense(alone.forward, (1, 4, 6))
+        plus = torch.linalg.solve(matrix.mH @ matrix + damping * torch.eye(24), matrix.mH)
+        inside = (operator.support[i] * guess[i]).flatten()
+        measured = (alone.mask[:, None] * y[part]).flatten()
+        expected = inside - share * plus @ (matrix @ inside - measured)
+        assert torch.allclose(made[i].flatten(), expected)
+
+
+def test_the_threshold_itself_and_no_noise_at_all(operator, rng):
+    guess, adjoint = rng(*SHAPE), operator.adjoint(rng(2, 3, 4, 6))
+    silent, deviation = range_step(operator, adjoint, SILENCE, 1e-3)(guess, 0.8, 0.6)
+    assert deviation.tolist() == pytest.approx([0.6])
+    inside = operator.support * guess
+    whole = inside - operator.solve(operator.normal(inside) - adjoint, 1e-3)
+    assert torch.allclose(silent, whole)
+    edge = torch.tensor([2**0.5 * 0.75], dtype=torch.float64)
+    just, deviation = range_step(operator, adjoint, edge, 1e-3)(guess, 0.8, 0.6)
+    assert torch.allclose(just, whole)
+    assert deviation.item() < 1e-6
+    last, deviation = range_step(operator, adjoint, SILENCE, 1e-3)(guess, 1.0, 0.0)  # 0/0 would be NaN
+    assert torch.allclose(last, whole)
+    assert deviation.item() == 0
+
+
+def test_with_noise_the_last_image_is_the_guess(operator, rng):
+    guess, adjoint = rng(*SHAPE), operator.adjoint(rng(2, 3, 4, 6))
+    last, deviation = range_step(operator, adjoint, torch.tensor([0.1, 0.2]).double(), 1e-3)(guess, 1.0, 0.0)
+    assert torch.equal(last, operator.support * guess)
+    assert (last[..., 0] == 0).all()
+    assert (deviation == 0).all()
+
+
+@pytest.mark.parametrize("sigma", [0.01, 0.9])
+def test_data_and_noise_together_are_the_next_level(sigma):
+    """Where all is measured: a' x̃₀ + g n has variance σ'² a channel about a' x₀, the noise of the data included."""
+    operator = SenseOperator(torch.ones(1, 1, 128, 128) + 0j, torch.ones(1, 1, 128))
+    generator = torch.Generator().manual_seed(0)
+    measured = sigma / 2**0.5 * noise(torch.empty(1, 128, 128, dtype=torch.complex64), generator)
+    step = range_step(operator, measured, torch.tensor([sigma]), 1e-6)
+    image, deviation = step(torch.ones_like(measured), 0.8, 0.6)
+    assert (0.8 * image + deviation * noise(image, generator)).abs().square().mean() == pytest.approx(0.72, rel=0.03)
+
+
+def network(z, t):
+    return torch.tanh(z.real) + 0.5j * z.imag + t[:, None, None] * z.conj()
+
+
+def test_the_loss_is_the_error_of_the_noise(rng):
+    lesson = DiffusionLesson(size="tiny", schedule=Cosine(50))
+    y, x0 = rng(2, 3, 4, 6), rng(*SHAPE)
+    batch = Batch(y, y, torch.ones(2, 1, 6) > 0, torch.ones(2), x0, (11, 12))
+    loss = lesson.loss(network, batch)
+    assert loss.shape == (2,)
+    fresh = replace(batch)
+    eps, level = fresh.noise(), lesson.schedule.draw(fresh.generators)
+    assert level[0] != level[1]
+    signal = lesson.schedule.signal[level][:, None, None]
+    error = network(signal.sqrt() * x0 + (1 - signal).sqrt() * eps, level / 50) - eps
+    assert torch.allclose(loss, error.abs().square().mean((1, 2)))
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    """A network that does something: its last convolution would start at zero."""
+    lesson = DiffusionLesson(size="tiny")
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        net = lesson.network()
+        torch.nn.init.normal_(net.network.out.weight, std=0.05)
+    path = tmp_path_factory.mktemp("weights") / "ddnm.safetensors"
+    return weights.save(path, net.state_dict(), "ddnm", lesson, {"name": "ddnm"})
+
+
+@pytest.mark.parametrize(("damping", "gap"), [(None, 5e-3), (1e-5, 1e-3)])
+def test_without_noise_the_image_agrees_with_the_data(model, damping, gap):
+    """As well as A⁺ allows: its damping leaves up to √λ/2 of the guess's error, here that of a network untaught."""
+    scan = upmri.simulate(upmri.demo.brain()[:1, ::3, ::3], coils=2, acceleration=4, acs=6, noise=0)
+    image = upmri.reconstruct(scan, "ddnm", model=model, steps=5, damping=damping, device="cpu").image
+    operator = SenseOperator(scan.maps, scan.mask)
+    assert (operator.forward(image) - scan.kspace).norm() < gap * scan.kspace.norm()
+    assert (image - scan.reference).norm() > 0.05 * scan.reference.norm()  # elsewhere it is the network's
+
+
+def test_the_damping_is_that_of_sense_unless_given(model):
+    scan = upmri.simulate(upmri.demo.brain()[:1, ::3, ::3], coils=4, acceleration=2, acs=10, noise=0.02)
+    problem = Problem(scan, torch.device("cpu"), torch.Generator())
+    guess = problem.adjoint.roll(3, -1)
+    for damping, expected in [(None, default_damping(problem.sigma)), (0.3, 0.3)]:
+        step = Ddnm(model=str(model), damping=damping).data_step(problem)
+        known = range_step(problem.operator, problem.adjoint, problem.sigma, expected)
+        assert torch.equal(step(guess, 0.6, 0.8)[0], known(guess, 0.6, 0.8)[0])
+    with pytest.raises(InputError, match="damping: expected λ > 0, got 0"):
+        Ddnm(damping=0)
+
+
+def test_what_validation_looks_at(model):
+    """A few steps, always from the same noise."""
+    scan = upmri.simulate(upmri.demo.brain()[:1, ::3, ::3], coils=4, acceleration=2, acs=10, noise=0.02)
+    loaded = weights.load(model)
+    problem = Problem(scan, torch.device("cpu"), torch.Generator().manual_seed(0))
+    image = loaded.lesson.predict(loaded.network, problem.operator, problem.adjoint, problem.sigma)
+    assert torch.equal(image, Ddnm(model=str(model), steps=20).reconstruct(problem))

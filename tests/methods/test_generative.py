@@ -1,0 +1,249 @@
+"""What the generative baselines share: seeds, slices, weights of their own or another's, and learning them."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+import upmri
+from upmri import InputError, weights
+from upmri.flow.diffusion import Cosine
+from upmri.methods.base import Problem
+from upmri.methods.ddnm import DiffusionLesson
+from upmri.methods.ot_ode import FlowLesson
+from upmri.methods.sense import Sense
+from upmri.training import train
+from upmri.training.data import Batch
+
+OWNERS = {"ddnm": "ddnm", "dds": "ddnm", "ot-ode": "ot-ode", "pnp-flow": "ot-ode"}
+LESSONS = {"ddnm": DiffusionLesson, "ot-ode": FlowLesson}
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    """Networks that do something: their last convolution would start at zero."""
+    folder, made = tmp_path_factory.mktemp("weights"), {}
+    for name, kind in LESSONS.items():
+        lesson = kind(size="tiny")
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            network = lesson.network()
+            torch.nn.init.normal_(network.network.out.weight, std=0.05)
+        made[name] = weights.save(folder / f"{name}.safetensors", network.state_dict(), name, lesson, {"name": name})
+    return made
+
+
+@pytest.fixture(scope="module")
+def scan():
+    return upmri.simulate(upmri.demo.brain()[:2, ::3, ::3], coils=4, acceleration=2, acs=10, noise=0.02)
+
+
+def recon(scan, method, model, **settings):
+    return upmri.reconstruct(scan, method, model=model, **({"steps": 3, "device": "cpu"} | settings))
+
+
+@pytest.mark.parametrize("method", OWNERS)
+def test_the_seed_decides_and_a_slice_is_what_it_is_in_the_volume(scan, models, method):
+    model = models[OWNERS[method]]
+    rec = recon(scan, method, model)
+    assert rec.image.shape == scan.reference.shape
+    assert torch.view_as_real(rec.image).isfinite().all()
+    assert (rec.image[(scan.maps == 0).all(1)] == 0).all()
+    assert {"steps": 3, "model": str(model), "sha256": weights.load(model).digest}.items() <= rec.settings.items()
+    assert torch.equal(rec.image, recon(scan, method, model).image)
+    other = recon(scan, method, model, seed=1).image
+    assert (other - rec.image).norm() > 1e-3 * rec.image.norm()
+    alone = recon(scan[1], method, model).image
+    assert (rec.image[1:] - alone).norm() < 1e-4 * alone.norm()
+
+
+class Mixture(torch.nn.Module):
+    """A prior that is known: one of three images, and s = 0.05 of noise a channel in it."""
+
+    def __init__(self, images, *, flow):
+        super().__init__()
+        self.images, self.flow = images, flow
+
+    def mean(self, x, a, sigma):
+        """E[x₀ | a x₀ + σ n = x]."""
+        variance = (0.05 * a) ** 2 + sigma**2
+        gap = (x[:, None] - a * self.images).abs().square().sum((-2, -1))
+        nearest = torch.einsum("nk,khw->nhw", torch.softmax(-gap / (2 * variance), 1).to(x.dtype), self.images)
+        return nearest + a * 0.05**2 / variance * (x - a * nearest)
+
+    def forward(self, x, t):
+        time = t[0].item()
+        if self.flow:
+            return (x - self.mean(x, 1 - time, time)) / time
+        a, sigma = Cosine().scales(round(1000 * time))
+        return (x - a * self.mean(x, a, sigma)) / sigma
+
+
+@pytest.mark.parametrize("method", OWNERS)
+def test_with_the_right_prior_they_are_far_better_than_sense(models, monkeypatch, method):
+    """By 6, 8, 4 and 7 dB: ot-ode, pnp-flow, ddnm, dds."""
+    scan = upmri.simulate(upmri.demo.brain()[:, ::2, ::2], coils=8, acceleration=4, acs=6, noise=0.01, seed=5)
+    problem = Problem(scan[0], torch.device("cpu"), torch.Generator().manual_seed(0))
+    images, owner = scan.reference / problem.scale, OWNERS[method]
+    known = replace(weights.load(models[owner]), network=Mixture(images, flow=owner == "ot-ode"))
+    monkeypatch.setattr(weights, "load", lambda *_: known)
+    with torch.no_grad():
+        ours, sense = (
+            (kind.reconstruct(problem).abs() - images[0].abs()).square().mean()
+            for kind in (upmri.methods.find(method)(model="known"), Sense())
+        )
+    assert 10 * torch.log10(sense / ours) > 3
+
+
+@pytest.mark.parametrize(
+    ("method", "settings"),
+    [
+        ("ddnm", {"eta": 0.1}),
+        ("ddnm", {"damping": 0.5}),
+        ("dds", {"eta": 0.1}),
+        ("dds", {"weight": 9.0}),
+        ("ot-ode", {"start": 0.4}),
+        ("ot-ode", {"strength": 0.2}),
+        ("pnp-flow", {"draws": 4}),
+        ("pnp-flow", {"alpha": 2.0}),
+    ],
+)
+def test_every_setting_matters(scan, models, method, settings):
+    model = models[OWNERS[method]]
+    plain, other = recon(scan[0], method, model).image, recon(scan[0], method, model, **settings)
+    assert (other.image - plain).norm() > 1e-3 * plain.norm()
+    assert settings.items() <= other.settings.items()
+
+
+@pytest.mark.parametrize("method", OWNERS)
+def test_a_scan_without_noise(models, method):
+    """Where a damping by σ₀ alone would be 0, and nothing could be factored."""
+    silent = upmri.simulate(upmri.demo.brain()[:1, ::3, ::3], coils=2, acceleration=4, acs=6, noise=0)
+    image = recon(silent, method, models[OWNERS[method]]).image
+    assert torch.view_as_real(image).isfinite().all()
+    assert image.abs().max() < 10 * silent.reference.abs().max()
+
+
+@pytest.mark.parametrize("method", OWNERS)
+def test_everything_scales_with_the_scan(scan, models, method):
+    loud = replace(scan, kspace=1000 * scan.kspace, noise=1000 * scan.noise)
+    one, other = (recon(s, method, models[OWNERS[method]]).image for s in (scan, loud))
+    assert (other - 1000 * one).norm() < 1e-2 * other.norm()
+
+
+@pytest.mark.parametrize(("method", "owner"), OWNERS.items())
+def test_weights_of_another_method_are_refused(scan, models, method, owner):
+    stranger = next(name for name in LESSONS if name != owner)
+    with pytest.raises(InputError, match=f"holds weights of {stranger}, expected some of {owner}$"):
+        recon(scan, method, models[stranger])
+    problem = Problem(scan, torch.device("cpu"), torch.Generator())
+    kind = upmri.methods.find(method)
+    with pytest.raises(InputError, match=f"holds weights of {stranger}, expected some of {owner}$"):
+        kind(model=str(models[stranger])).fit(problem)
+    fitting = kind(model=str(models[owner]))
+    assert fitting.fit(problem) is fitting
+
+
+@pytest.mark.parametrize(("method", "owner"), OWNERS.items())
+def test_they_come_without_weights(scan, method, owner):
+    with pytest.raises(InputError, match=f"model: no weights of {owner} come with this installation; give a file"):
+        recon(scan, method, None)
+    with pytest.raises(InputError, match=f"model: {method} comes without weights; give a file"):
+        upmri.methods.find(method)().fit(Problem(scan, torch.device("cpu"), torch.Generator()))
+    assert not upmri.methods.ready(method)
+
+
+def test_shipped_weights_serve_both_methods(models, monkeypatch):
+    monkeypatch.setattr(weights, "_FOLDER", models["ddnm"].parent)
+    assert {method: upmri.methods.shipped(method) for method in OWNERS} == {m: (o,) for m, o in OWNERS.items()}
+    assert upmri.methods.shipped("upmri") == ()
+
+
+@pytest.mark.parametrize("method", OWNERS)
+def test_what_they_say_of_themselves(method):
+    kind = upmri.methods.find(method)
+    assert (kind.name, kind.needs, kind.evaluations) == (method, "full images", 100)
+    assert kind().steps == 100
+    assert kind.lesson is LESSONS[OWNERS[method]]
+
+
+@pytest.mark.parametrize(
+    ("method", "settings", "message"),
+    [
+        ("ddnm", {"steps": 0}, "steps: expected at least 1, got 0"),
+        ("ddnm", {"steps": 1001}, "steps: expected 1 to 1000, got 1001"),
+        ("ddnm", {"eta": -0.1}, "eta: expected 0 to 1"),
+        ("ddnm", {"damping": -1.0}, "damping: expected λ > 0"),
+        ("dds", {"weight": 0.0}, "weight: expected w > 0"),
+        ("ot-ode", {"steps": 0}, "steps: expected at least 1"),
+        ("ot-ode", {"start": 0.0}, "start: expected a time between 0 and 1"),
+        ("ot-ode", {"start": 1.0}, "start: expected a time between 0 and 1"),
+        ("ot-ode", {"strength": -1.0}, "strength: expected γ ≥ 0"),
+        ("pnp-flow", {"steps": 0}, "steps: expected at least 1"),
+        ("pnp-flow", {"draws": 0}, "draws: expected at least 1"),
+        ("pnp-flow", {"alpha": -0.1}, "alpha: expected α ≥ 0"),
+    ],
+)
+def test_settings_are_checked(scan, models, method, settings, message):
+    with pytest.raises(InputError, match=message):
+        recon(scan, method, models[OWNERS[method]], **settings)
+
+
+@pytest.mark.parametrize("kind", LESSONS.values())
+def test_lessons_check_their_size_and_their_scans(rng, kind):
+    with pytest.raises(InputError, match="lesson.size: expected one of tiny"):
+        kind(size="vast")
+    y = rng(1, 2, 8, 8)
+    with pytest.raises(InputError, match="learns from full images.*without a reference; give .*images to simulate"):
+        kind(size="tiny").loss(lambda z, _: z, Batch(y, y, torch.ones(1, 1, 8) > 0, torch.ones(1), None, (1,)))
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("anatomies")
+    for i, image in enumerate(upmri.demo.brain()[:2, ::3, ::3]):
+        np.savez(folder / f"{i}.npz", image=image)
+    return {"images": [str(folder)], "coils": 4, "accelerations": [2.0]}
+
+
+@pytest.mark.filterwarnings("ignore:.*phase-encoding lines are in no")
+@pytest.mark.parametrize("owner", LESSONS)
+def test_they_learn_and_reconstruct(scan, images, tmp_path, owner):
+    config = {
+        "output": str(tmp_path),
+        "method": owner,
+        "lesson": {"size": "tiny"},
+        "train": images,
+        "validation": images | {"limit": 1},
+        "steps": 3,
+        "batch": 2,
+        "rate": 1e-3,
+        "device": "cpu",
+    }
+    path = train(config)
+    model = weights.load(path)
+    assert model.method == owner
+    assert model.lesson == LESSONS[owner](size="tiny")
+    assert model.network.network.out.weight.abs().max() > 0  # it began at zero
+    assert {"held_out", "gain"} <= model.card["training"]["validation"].keys()
+    for method in (name for name, whose in OWNERS.items() if whose == owner):
+        assert torch.view_as_real(recon(scan, method, path).image).isfinite().all()
+
+
+def test_without_full_images_nothing_is_learnt(scan, tmp_path):
+    replace(scan, reference=None).save(tmp_path / "scan.h5")
+    config = {"output": str(tmp_path / "run"), "lesson": {"size": "tiny"}, "train": {"scans": [str(tmp_path)]}}
+    config |= {"batch": 2, "device": "cpu"}
+    for method in LESSONS:
+        with (
+            pytest.raises(InputError, match="learns from full images"),
+            pytest.warns(UserWarning, match="phase-encoding lines are in no"),
+        ):
+            train(config | {"method": method, "output": str(tmp_path / method)})
+
+
+@pytest.mark.parametrize(("method", "owner"), [("dds", "ddnm"), ("pnp-flow", "ot-ode")])
+def test_shared_weights_are_learnt_by_their_owner(images, tmp_path, method, owner):
+    with pytest.raises(InputError, match=f"method: '{method}' takes the weights of '{owner}'; train that"):
+        train({"output": str(tmp_path), "method": method, "train": images})

@@ -1,0 +1,223 @@
+"""What all methods with an unrolled network have in common: from training to images, and what they refuse."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+import upmri
+from upmri import InputError, weights
+from upmri.methods import find
+from upmri.methods.base import Problem
+from upmri.methods.robust_ssdu import corrected
+from upmri.physics.masks import poisson_disc
+from upmri.physics.sense import SenseOperator
+from upmri.training import train
+from upmri.training.config import read_config
+from upmri.training.data import Batch, Slices
+from upmri.training.prepare import prepare
+
+TINY = {
+    "modl": {"unrolls": 2, "layers": 3, "width": 8},
+    "varnet": {"cascades": 2, "width": 8},
+    "ssdu": {"cascades": 2, "width": 8},
+    "weighted-ssdu": {"cascades": 2, "width": 8},
+    "robust-ssdu": {"cascades": 2, "width": 8},
+}
+FULL = ("modl", "varnet")
+every = pytest.mark.parametrize("method", TINY)
+
+
+def images():
+    return np.abs(upmri.demo.brain()[:, ::3, ::3])
+
+
+def lesson(method, **changes):
+    return find(method).lesson(**TINY[method] | changes)
+
+
+def network(method):
+    """A network that does something."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        made = lesson(method).network()
+        for name, parameter in made.named_parameters():
+            if not name.startswith("log_") and parameter.count_nonzero() == 0:
+                torch.nn.init.normal_(parameter, std=0.02)
+    return made
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("weights")
+    return {
+        name: weights.save(folder / f"{name}.safetensors", network(name).state_dict(), name, lesson(name), {})
+        for name in TINY
+    }
+
+
+@pytest.fixture(scope="module")
+def scan():
+    return upmri.simulate(images()[:2], coils=4, acceleration=2, acs=10, noise=0.02)
+
+
+def batch(scan, seeds=(3, 14)):
+    problem = Problem(scan, torch.device("cpu"), torch.Generator())
+    reference = None if scan.reference is None else scan.reference / problem.scale[:, None, None]
+    operator = problem.operator
+    return Batch(problem.kspace, operator.maps, operator.mask, problem.sigma, reference, tuple(seeds))
+
+
+def recon(scan, method, model):
+    return upmri.reconstruct(scan, method, model=model, device="cpu")
+
+
+@every
+def test_facts(method):
+    kind = find(method)
+    assert kind.name == method
+    assert kind.needs == ("full images" if method in FULL else "undersampled scans")
+    assert kind.evaluations == 1
+    assert kind.summary
+    assert not upmri.methods.ready(method)
+
+
+@every
+def test_a_few_steps_lower_the_loss_and_the_weights_reconstruct(method, tmp_path):
+    """The same slices, divided in the same way, before and after."""
+    np.savez(tmp_path / "heads.npz", image=images())
+    config = {
+        "output": str(tmp_path / "run"),
+        "method": method,
+        "lesson": TINY[method],
+        "train": {"images": [str(tmp_path / "heads.npz")], "coils": 4, "accelerations": [2.0], "noise": [0.02, 0.02]},
+        "validation": {"images": [str(tmp_path / "heads.npz")], "coils": 4, "accelerations": [2.5], "limit": 1},
+        "steps": 50, "batch": 3, "rate": 3e-3, "warmup": 1, "ema": 0.8, "flips": False, "device": "cpu",
+    }  # fmt: skip
+    with pytest.warns(UserWarning, match="phase-encoding lines are in no"):
+        path = train(config)
+    model = weights.load(path)
+    assert model.method == method
+    assert model.card["training"]["validation"].keys() >= {"held_out", "gain"}
+    slices = Slices(prepare(read_config(config).train, tmp_path / "run" / "cache"), torch.device("cpu"))
+    torch.manual_seed(0)
+    with torch.no_grad():
+        before, after = (
+            sum(model.lesson.loss(net, slices.collect([0, 1, 2], range(s, s + 3))).mean() for s in range(0, 60, 10))
+            for net in (model.lesson.network(), model.network)
+        )
+    assert after < 0.9 * before
+    scan = upmri.simulate(images(), coils=4, acceleration=2, noise=0.02)
+    rec = recon(scan, method, path)
+    assert rec.image.shape == (3, 32, 32)
+    assert rec.settings["sha256"] == model.digest
+    misfit = SenseOperator(scan.maps, scan.mask).forward(rec.image) - scan.kspace
+    assert misfit.norm() < 0.6 * scan.kspace.norm()
+
+
+@every
+def test_the_image_is_the_network_s_and_what_validation_looks_at(scan, models, method):
+    problem = Problem(scan, torch.device("cpu"), torch.Generator())
+    model = weights.load(models[method])
+    with torch.no_grad():
+        expected = model.network(problem.operator, problem.adjoint)
+        if method == "robust-ssdu":
+            expected = corrected(expected, problem.operator, problem.adjoint, 1.0)
+        seen = model.lesson.predict(model.network, problem.operator, problem.adjoint, problem.sigma)
+    image = recon(scan, method, models[method]).image
+    assert torch.allclose(image, expected * problem.scale[:, None, None], rtol=1e-3, atol=1e-4)
+    assert torch.equal(seen, expected)
+    assert (image[(scan.maps == 0).all(1)] == 0).all()
+
+
+@every
+def test_a_slice_alone_is_the_slice_in_the_volume(scan, models, method):
+    whole, alone = recon(scan, method, models[method]), recon(scan[1], method, models[method])
+    assert torch.equal(whole.image[1:], alone.image)
+
+
+@every
+def test_everything_is_in_the_units_of_the_scan(scan, models, method):
+    loud = recon(replace(scan, kspace=1000 * scan.kspace, noise=None), method, models[method]).image
+    soft = recon(scan, method, models[method]).image
+    assert (loud - 1000 * soft).norm() < 1e-3 * loud.norm()
+
+
+@every
+def test_points_instead_of_lines(models, method):
+    full = upmri.simulate(images()[:1], coils=4, acceleration=1, noise=0.02)
+    mask = poisson_disc((32, 32), 2, (10, 10))
+    points = replace(full, kspace=full.kspace * mask, mask=mask)
+    assert recon(points, method, models[method]).image.isfinite().all()
+    assert lesson(method).loss(network(method), batch(points, (1,))).isfinite().all()
+
+
+@every
+def test_slices_of_a_batch_do_not_mix_and_seeds_decide(scan, method):
+    taught, model = lesson(method), network(method)
+    whole = taught.loss(model, batch(scan))
+    assert whole.shape == (2,)
+    assert torch.allclose(taught.loss(model, batch(scan)), whole)
+    for i, seed in enumerate((3, 14)):
+        assert torch.allclose(taught.loss(model, batch(scan[i], (seed,))), whole[i], rtol=1e-3)
+    other = taught.loss(model, batch(scan, (4, 15)))
+    assert torch.allclose(other, whole) == (method in FULL)
+    whole.sum().backward()
+    assert all(p.grad is not None and p.grad.isfinite().all() and p.grad.abs().max() > 0 for p in model.parameters())
+
+
+@every
+def test_a_fully_sampled_scan_has_a_loss(method):
+    full = upmri.simulate(images()[:2], coils=4, acceleration=1, noise=0.01)
+    loss = lesson(method).loss(network(method), batch(full))
+    assert loss.isfinite().all()
+    assert (loss > 0).all()
+
+
+@every
+def test_without_full_images_it_says_what_to_do(scan, method):
+    bare = replace(batch(scan), reference=None)
+    if method not in FULL:
+        assert lesson(method).loss(network(method), bare).isfinite().all()
+        return
+    with pytest.raises(InputError, match="train: .*full images.*or images to simulate"):
+        lesson(method).loss(network(method), bare)
+
+
+@every
+def test_weights_of_another_method_are_refused(scan, models, method):
+    other = "varnet" if method != "varnet" else "ssdu"
+    with pytest.raises(
+        InputError, match=f"model: .*{other}.safetensors holds weights of {other}, expected some of {method}"
+    ):
+        recon(scan, method, models[other])
+    problem = Problem(scan, torch.device("cpu"), torch.Generator())
+    with pytest.raises(InputError, match=f"expected some of {method}"):
+        find(method)(model=str(models[other])).fit(problem)
+    with pytest.raises(InputError, match=f"model: no weights of {method}"):
+        recon(scan, method, None)
+
+
+@pytest.mark.parametrize(
+    ("method", "key", "values"),
+    [
+        ("modl", "unrolls", (0, 65)),
+        ("modl", "layers", (1, 65)),
+        ("modl", "width", (0, 513)),
+        ("modl", "damping", (0.0, 1e3, float("nan"))),
+        ("varnet", "cascades", (0, 65)),
+        ("varnet", "width", (0, 257)),
+        ("ssdu", "cascades", (0,)),
+        ("ssdu", "judged", (0.0, 1.0, float("nan"))),
+        ("weighted-ssdu", "kept", (0.0, 1.0)),
+        ("weighted-ssdu", "cascades", (0,)),
+        ("robust-ssdu", "kept", (0.0, 1.0)),
+        ("robust-ssdu", "alpha", (0.0, 100.0)),
+        ("robust-ssdu", "cascades", (0,)),
+    ],
+)
+def test_what_a_lesson_cannot_be(method, key, values):
+    for value in values:
+        with pytest.raises(InputError, match=f"lesson.{key}: expected"):
+            lesson(method, **{key: value})
