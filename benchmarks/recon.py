@@ -127,7 +127,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", default=list(PARTS), choices=PARTS)
     options = parser.parse_args()
     device = pick_device(options.device)
-    keep_freed()  # as the command line does; it decides over a third of the U-Net's time
+    keep_freed()  # as the command line does; it decides over half of the U-Net's time
     torch.backends.cudnn.benchmark = True
     off, on = (batch(options.size, options.batch, device, step) for step in (1, 0))
     rows = {}

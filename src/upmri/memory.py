@@ -1,13 +1,12 @@
-"""Keep memory that was freed: a network asks for the same again at once, and fresh pages cost a third of its time."""
+"""Keep memory that was freed: a network asks for the same again at once, and fresh pages can cost half of its time."""
 
 from __future__ import annotations
 
 import ctypes
 
-# Of glibc's mallopt: what is larger comes in pages of its own, which go back when freed (32 MiB is the most it takes),
-# and how much may lie free at the end of the heap before it is given back.
-_MMAP_THRESHOLD, _TRIM_THRESHOLD = -3, -1
-_LARGEST, _NEVER = 2**25, 2**31 - 1
+# Of glibc's mallopt: how many pieces may come in pages of their own, which go back when freed, and how much may lie
+# free at the end of the heap before it is given back.
+_MMAP_MAX, _TRIM_THRESHOLD, _NEVER = -4, -1, 2**31 - 1
 
 
 def keep_freed() -> bool:
@@ -19,4 +18,4 @@ def keep_freed() -> bool:
         mallopt = ctypes.CDLL(None).mallopt
     except (AttributeError, OSError, TypeError):  # not glibc
         return False
-    return bool(mallopt(_MMAP_THRESHOLD, _LARGEST)) and bool(mallopt(_TRIM_THRESHOLD, _NEVER))
+    return bool(mallopt(_MMAP_MAX, 0)) and bool(mallopt(_TRIM_THRESHOLD, _NEVER))
