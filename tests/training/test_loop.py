@@ -701,8 +701,14 @@ def test_a_run_may_begin_with_weights(config, tmp_path):
 
 
 def test_a_run_cannot_begin_with_another_network(config, tmp_path):
-    first = train(
-        config(steps=1, output=str(tmp_path / "first")) | {"method": "upmri-paper", "lesson": {"size": "tiny"}}
-    )
+    first = train(config(steps=1, output=str(tmp_path / "first")))
     with pytest.raises(InputError, match="begin: .* another network"):
-        train(config(steps=1, begin=str(first), output=str(tmp_path / "second")))
+        train(config(steps=1, begin=str(first), output=str(tmp_path / "second")) | {"lesson": {"size": "small"}})
+
+
+def test_a_run_cannot_begin_with_the_weights_of_another_method(config, tmp_path):
+    """Not even where the networks are alike."""
+    lesson = {"lesson": {"size": "tiny"}}
+    first = train(config(steps=1, output=str(tmp_path / "first")) | {"method": "ddnm"} | lesson)
+    with pytest.raises(InputError, match="begin: .* holds weights of ddnm, expected some of ot-ode"):
+        train(config(steps=1, begin=str(first), output=str(tmp_path / "b")) | {"method": "ot-ode"} | lesson)

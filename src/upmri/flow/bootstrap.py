@@ -2,7 +2,7 @@
 
 The image x̂ is scanned again, in the computer: other lines of the same density, fresh noise, y' = A'x̂ + e'. What comes
 of it, x̂', errs about x̂ much as x̂ errs about the truth (the parametric bootstrap), a little less, because x̂ is smoother
-than the truth: one factor, fitted on lines that were held out, makes up for it.
+than the truth: a factor that follows the acceleration, fitted on lines that were held out, makes up for it.
 """
 
 from __future__ import annotations

@@ -37,8 +37,8 @@ class DataConfig:
     coils, accelerations, noise, anatomy
         Of simulated scans; every image gets one of the accelerations, and a σ₀ between two bounds.
     varied
-        Share of the images that are given another contrast and shading before they are scanned, so that the prior
-        serves more than the contrasts at hand.
+        Share of the images that are given another contrast and a gradient echo's phase, most of them fat too, before
+        they are scanned, so that the prior serves more than the scans at hand.
     limit
         Slices at the most, evenly spread over all.
     """

@@ -195,6 +195,8 @@ def _network(config: TrainConfig, lesson: Lesson, place: Place) -> nn.Module:
     network = lesson.network()
     if config.begin is not None:
         known = weights.load(config.begin)
+        if known.method != config.method:  # whose network may have the same shape
+            raise InputError(f"begin: {config.begin} holds weights of {known.method}, expected some of {config.method}")
         try:
             network.load_state_dict(known.network.state_dict())
         except RuntimeError as error:
