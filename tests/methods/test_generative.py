@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 import torch
 
@@ -13,7 +12,6 @@ from upmri.methods.base import Problem
 from upmri.methods.ddnm import DiffusionLesson
 from upmri.methods.ot_ode import FlowLesson
 from upmri.methods.sense import Sense
-from upmri.training import train
 from upmri.training.data import Batch
 
 OWNERS = {"ddnm": "ddnm", "dds": "ddnm", "ot-ode": "ot-ode", "pnp-flow": "ot-ode"}
@@ -197,53 +195,3 @@ def test_lessons_check_their_size_and_their_scans(rng, kind):
     y = rng(1, 2, 8, 8)
     with pytest.raises(InputError, match="learns from full images.*without a reference; give .*images to simulate"):
         kind(size="tiny").loss(lambda z, _: z, Batch(y, y, torch.ones(1, 1, 8) > 0, torch.ones(1), None, (1,)))
-
-
-@pytest.fixture(scope="module")
-def images(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("anatomies")
-    for i, image in enumerate(upmri.demo.brain()[:2, ::3, ::3]):
-        np.savez(folder / f"{i}.npz", image=image)
-    return {"images": [str(folder)], "coils": 4, "accelerations": [2.0]}
-
-
-@pytest.mark.filterwarnings("ignore:.*phase-encoding lines are in no")
-@pytest.mark.parametrize("owner", LESSONS)
-def test_they_learn_and_reconstruct(scan, images, tmp_path, owner):
-    config = {
-        "output": str(tmp_path),
-        "method": owner,
-        "lesson": {"size": "tiny"},
-        "train": images,
-        "validation": images | {"limit": 1},
-        "steps": 3,
-        "batch": 2,
-        "rate": 1e-3,
-        "device": "cpu",
-    }
-    path = train(config)
-    model = weights.load(path)
-    assert model.method == owner
-    assert model.lesson == LESSONS[owner](size="tiny")
-    assert model.network.network.out.weight.abs().max() > 0  # it began at zero
-    assert {"held_out", "gain"} <= model.card["training"]["validation"].keys()
-    for method in (name for name, whose in OWNERS.items() if whose == owner):
-        assert torch.view_as_real(recon(scan, method, path).image).isfinite().all()
-
-
-def test_without_full_images_nothing_is_learnt(scan, tmp_path):
-    replace(scan, reference=None).save(tmp_path / "scan.h5")
-    config = {"output": str(tmp_path / "run"), "lesson": {"size": "tiny"}, "train": {"scans": [str(tmp_path)]}}
-    config |= {"batch": 2, "device": "cpu"}
-    for method in LESSONS:
-        with (
-            pytest.raises(InputError, match="learns from full images"),
-            pytest.warns(UserWarning, match="phase-encoding lines are in no"),
-        ):
-            train(config | {"method": method, "output": str(tmp_path / method)})
-
-
-@pytest.mark.parametrize(("method", "owner"), [("dds", "ddnm"), ("pnp-flow", "ot-ode")])
-def test_shared_weights_are_learnt_by_their_owner(images, tmp_path, method, owner):
-    with pytest.raises(InputError, match=f"method: '{method}' takes the weights of '{owner}'; train that"):
-        train({"output": str(tmp_path), "method": method, "train": images})

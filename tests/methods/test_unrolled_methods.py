@@ -12,11 +12,7 @@ from upmri.methods import find
 from upmri.methods.base import Problem
 from upmri.methods.robust_ssdu import corrected
 from upmri.physics.masks import poisson_disc
-from upmri.physics.sense import SenseOperator
-from upmri.training import train
-from upmri.training.config import read_config
-from upmri.training.data import Batch, Slices
-from upmri.training.prepare import prepare
+from upmri.training.data import Batch
 
 TINY = {
     "modl": {"unrolls": 2, "layers": 3, "width": 8},
@@ -81,39 +77,6 @@ def test_facts(method):
     assert kind.evaluations == 1
     assert kind.summary
     assert not upmri.methods.ready(method)
-
-
-@every
-def test_a_few_steps_lower_the_loss_and_the_weights_reconstruct(method, tmp_path):
-    """The same slices, divided in the same way, before and after."""
-    np.savez(tmp_path / "heads.npz", image=images())
-    config = {
-        "output": str(tmp_path / "run"),
-        "method": method,
-        "lesson": TINY[method],
-        "train": {"images": [str(tmp_path / "heads.npz")], "coils": 4, "accelerations": [2.0], "noise": [0.02, 0.02]},
-        "validation": {"images": [str(tmp_path / "heads.npz")], "coils": 4, "accelerations": [2.5], "limit": 1},
-        "steps": 50, "batch": 3, "rate": 3e-3, "warmup": 1, "ema": 0.8, "flips": False, "device": "cpu",
-    }  # fmt: skip
-    with pytest.warns(UserWarning, match="phase-encoding lines are in no"):
-        path = train(config)
-    model = weights.load(path)
-    assert model.method == method
-    assert model.card["training"]["validation"].keys() >= {"held_out", "gain"}
-    slices = Slices(prepare(read_config(config).train, tmp_path / "run" / "cache"), torch.device("cpu"))
-    torch.manual_seed(0)
-    with torch.no_grad():
-        before, after = (
-            sum(model.lesson.loss(net, slices.collect([0, 1, 2], range(s, s + 3))).mean() for s in range(0, 60, 10))
-            for net in (model.lesson.network(), model.network)
-        )
-    assert after < 0.9 * before
-    scan = upmri.simulate(images(), coils=4, acceleration=2, noise=0.02)
-    rec = recon(scan, method, path)
-    assert rec.image.shape == (3, 32, 32)
-    assert rec.settings["sha256"] == model.digest
-    misfit = SenseOperator(scan.maps, scan.mask).forward(rec.image) - scan.kspace
-    assert misfit.norm() < 0.6 * scan.kspace.norm()
 
 
 @every

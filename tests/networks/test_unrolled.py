@@ -122,4 +122,4 @@ def test_the_smooth_phase_is_that_of_the_low_frequencies(rng):
 
 
 def test_where_nothing_is_left_the_phase_is_none():
-    assert torch.equal(smooth_phase_of(torch.zeros(3, 8, 8, dtype=torch.complex64)), torch.ones(3, 8, 8) + 0j)
+    assert torch.equal(smooth_phase_of(torch.zeros(3, 8, 8, dtype=torch.complex64)), torch.zeros(3, 8, 8) + 0j)

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from upmri.errors import InputError
 from upmri.flow.split import SplitLaw
+from upmri.methods import find
 from upmri.methods.upmri import UpmriLesson
 from upmri.training.config import DataConfig, TrainConfig, build, read_config
 
@@ -229,3 +230,46 @@ def test_what_python_hands_in_is_checked_too():
     with pytest.raises(InputError, match="^output: expected str"):
         read_config({"output": Path("run"), "train": {}})
     assert read_config({"output": "run", "train": DataConfig(coils=3)}).train.coils == 3
+
+
+def test_a_base_is_replaced_key_by_key(write):
+    base = write(FULL)
+    (base.parent / "sub").mkdir()
+    over = base.parent / "sub" / "over.yaml"
+    over.write_text("base: ../config.yaml\nmethod: modl\nlesson: {}\nsteps: 7\n")
+    config = read_config(over, ("rate=1e-3",))
+    assert (config.method, config.lesson, config.steps, config.rate) == ("modl", {}, 7, 1e-3)
+    assert config.train == read_config(base).train
+    third = base.parent / "third.yaml"
+    third.write_text("base: sub/over.yaml\nsteps: 9\n")
+    assert read_config(third).steps == 9
+    assert read_config(third).method == "modl"
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("base: config.yaml", "is based on itself"),
+        ("base: elsewhere.yaml", "elsewhere.yaml: cannot be read"),
+        ("base: [a]", "base: expected a file"),
+    ],
+)
+def test_a_base_that_is_none(write, text, told):
+    with pytest.raises(InputError, match=told):
+        read_config(write(text))
+
+
+@pytest.mark.parametrize("path", sorted((Path(__file__).parents[2] / "configs").rglob("*.yaml")), ids=lambda p: p.stem)
+def test_what_comes_with_the_project(path):
+    """Every file says what can be trained, on the same people as the shipped prior, under a name of its own."""
+    from upmri.training.loop import _lesson
+
+    config = read_config(path)
+    _lesson(config)
+    shipped = read_config(path.parents[path.parent.name != "configs"] / f"{config.name.split('-')[0]}.yaml")
+    assert (config.train, config.validation) == (shipped.train, shipped.validation)
+    assert config.output == f"runs/{config.name}"
+    if path.parent.name != "configs":
+        assert config.name == f"{path.parent.name}-{path.stem}"
+    full = "full images" in (find(config.method).needs, config.about.rpartition("Learnt from ")[2].rstrip("."))
+    assert ("without fully sampled images" in config.about) != full

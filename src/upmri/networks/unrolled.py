@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 
 import torch
 from torch import Tensor, nn
@@ -71,30 +72,35 @@ class Unrolled(nn.Module):
         x = operator.solve(adjoint, damping).expand_as(noisy)
         for _ in range(self.blocks):
             turn = torch.where(support, smooth_phase_of(x), 1)  # beyond it there is but rounding to turn by
-            seen = [channels((turn.conj() * image).flatten(0, -3)) for image in (x, shown)]
-            change = complex_image(self.network(torch.cat(seen, 1), times)).reshape(x.shape)
+            seen = turn.conj()[..., None, :, :] * torch.stack([x, shown], -3)
+            change = complex_image(self.network(channels(seen.flatten(0, -4)), times)).reshape(x.shape)
             z = x + support * turn * change
             x = operator.solve(adjoint + damping[:, None, None] * z, damping)
         return x
 
 
 def smooth_phase_of(image: Tensor) -> Tensor:
-    """The phase factor of an image (…, H, W) under a Hann window in k-space, 1 where nothing is left; no gradient."""
+    """The phase factor of an image (…, H, W) under a Hann window in k-space, 0 where nothing is left; no gradient."""
     with torch.no_grad():
-        y, x = (_hann(length, image.device) for length in image.shape[-2:])
-        low = torch.fft.ifft2(torch.fft.fft2(image) * y[:, None] * x)
-        size = low.abs()
-        return torch.where(size > 0, low / size, 1)
+        h, w = image.shape[-2:]
+        return torch.fft.ifft2(torch.fft.fft2(image).mul_(_window(h, w, image.device))).sgn_()
 
 
-def _hann(length: int, device: torch.device) -> Tensor:
-    periods = torch.fft.fftfreq(length, 1 / length, device=device).abs()
+@lru_cache(maxsize=8)
+def _window(height: int, width: int, device: torch.device) -> Tensor:
+    y, x = (_hann(length).to(device) for length in (height, width))
+    return y[:, None] * x
+
+
+def _hann(length: int) -> Tensor:
+    periods = torch.fft.fftfreq(length, 1 / length).abs()
     return (0.5 + 0.5 * (math.pi * periods / _PERIODS).cos()) * (periods < _PERIODS)
 
 
 def channels(image: Tensor) -> Tensor:
-    """Complex (slice, H, W) → real (slice, 2, H, W)."""
-    return torch.view_as_real(image).movedim(-1, 1).contiguous()
+    """Complex (slice, …, H, W) → real (slice, channel, H, W): two channels an image."""
+    pairs = torch.view_as_real(image).movedim(-1, -3)
+    return pairs.reshape(len(image), -1, *image.shape[-2:])
 
 
 def complex_image(channels: Tensor) -> Tensor:

@@ -139,7 +139,11 @@ class TrainConfig:
 
 
 def read_config(source: TrainConfig | Mapping[str, Any] | str | Path, changes: tuple[str, ...] = ()) -> TrainConfig:
-    """Read a configuration from YAML, with changes such as ``train.coils=8`` made to it."""
+    """Read a configuration from YAML, with changes such as ``train.coils=8`` made to it.
+
+    A file may name another as its ``base``, beside which it lies: what it says itself replaces, key by key at the top
+    level, what is said there.
+    """
     if isinstance(source, TrainConfig):
         mapping: Any = dataclasses.asdict(source)
     elif isinstance(source, Mapping):
@@ -197,7 +201,8 @@ def _build_dataclass(kind: Any, value: Any, where: str) -> Any:
         raise InputError(f"{prefix}{str(error).removeprefix(prefix)}") from error
 
 
-def _read(path: Path) -> Any:
+def _read(path: Path, above: tuple[Path, ...] = ()) -> dict[str, Any]:
+    """What a file says, over what the file says that it names as its ``base``."""
     try:
         mapping = _yaml(path.read_text())
     except OSError as error:
@@ -206,7 +211,14 @@ def _read(path: Path) -> Any:
         raise InputError(f"{path}: not YAML: {error}") from error
     if not isinstance(mapping, dict):
         raise InputError(f"{path}: expected keys and values")
-    return mapping
+    base = mapping.pop("base", None)
+    if base is None:
+        return mapping
+    if not isinstance(base, str):
+        raise InputError(f"{path}: base: expected a file, got {base!r}")
+    if path in above:
+        raise InputError(f"{path}: base: is based on itself")
+    return _read(path.parent / base, (*above, path)) | mapping
 
 
 def _set(mapping: Any, change: str) -> None:

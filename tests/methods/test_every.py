@@ -1,0 +1,87 @@
+"""Every method that learns: some steps on little data lower its loss, and what was learnt reconstructs a scan."""
+
+from dataclasses import fields, replace
+
+import numpy as np
+import pytest
+import torch
+
+import upmri
+from upmri import InputError, weights
+from upmri.methods import find, names
+from upmri.training import train
+from upmri.training.config import read_config
+from upmri.training.data import Slices
+from upmri.training.prepare import prepare
+
+LEARNED = [name for name in names() if find(name).lesson is not None]
+OWNERS = [name for name in LEARNED if find(name).weights_of is None]
+TINY = {"size": "tiny", "blocks": 1, "cascades": 2, "unrolls": 2, "layers": 3, "width": 8}
+IMAGES = upmri.demo.brain()[:, ::3, ::3]
+
+
+def lesson_of(method):
+    known = {field.name for field in fields(find(method).lesson)}
+    return {key: value for key, value in TINY.items() if key in known}
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    """Heads to simulate scans of, and where those lie prepared."""
+    folder = tmp_path_factory.mktemp("every")
+    np.savez(folder / "heads.npz", image=np.abs(IMAGES))
+    simulated = {"images": [str(folder / "heads.npz")], "coils": 4, "accelerations": [2.0], "noise": [0.02, 0.02]}
+    return {"train": simulated, "validation": simulated | {"limit": 1}, "cache": str(folder / "cache")}
+
+
+@pytest.fixture(scope="module")
+def scan():
+    return upmri.simulate(IMAGES[:1], coils=4, acceleration=2, noise=0.02)
+
+
+def config_of(method, data, folder, **changes):
+    settings = {"steps": 20, "batch": 3, "rate": 3e-3, "warmup": 1, "ema": 0.8, "flips": False, "device": "cpu"}
+    return {"output": str(folder / "run"), "method": method, "lesson": lesson_of(method), **data, **settings, **changes}
+
+
+@pytest.mark.filterwarnings("ignore:.*phase-encoding lines are in no")
+@pytest.mark.parametrize("method", OWNERS)
+def test_learns_and_reconstructs(method, data, scan, tmp_path):
+    config = config_of(method, data, tmp_path)
+    path = train(config)
+    model = weights.load(path)
+    assert model.method == method
+    assert model.card["training"]["validation"].keys() >= {"held_out", "gain"}
+    slices = Slices(prepare(read_config(config).train, tmp_path / data["cache"]), torch.device("cpu"))
+    torch.manual_seed(0)
+    with torch.no_grad():  # the same slices and random numbers, before and after
+        before, after = (
+            sum(model.lesson.loss(net, slices.collect([0, 1, 2], range(s, s + 3))).mean() for s in range(0, 60, 10))
+            for net in (model.lesson.network(), model.network)
+        )
+    assert after < before - 0.05 * abs(before)
+    for user in (name for name in LEARNED if (find(name).weights_of or name) == method):
+        known = {field.name for field in fields(find(user))}
+        few = {key: value for key, value in {"steps": 3, "samples": 2}.items() if key in known}
+        rec = upmri.reconstruct(scan, user, model=path, device="cpu", **few)
+        assert torch.view_as_real(rec.image).isfinite().all()
+        assert (rec.image[(scan.maps == 0).all(1)] == 0).all()
+        assert rec.settings["sha256"] == model.digest
+
+
+@pytest.mark.parametrize("method", [name for name in OWNERS if find(name).needs == "full images"])
+def test_full_images_must_be_there(method, scan, tmp_path):
+    replace(scan, reference=None).save(tmp_path / "scan.h5")
+    data = {"train": {"scans": [str(tmp_path / "scan.h5")]}}
+    with (
+        pytest.raises(InputError, match="learns from full images"),
+        pytest.warns(UserWarning, match="phase-encoding lines are in no"),
+    ):
+        train(config_of(method, data, tmp_path))
+
+
+@pytest.mark.parametrize("method", [name for name in LEARNED if name not in OWNERS])
+def test_shared_weights_are_learnt_by_their_owner(method, data, tmp_path):
+    owner = find(method).weights_of
+    with pytest.raises(InputError, match=f"method: '{method}' takes the weights of '{owner}'; train that"):
+        train(config_of(method, data, tmp_path, lesson={}))
