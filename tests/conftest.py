@@ -13,7 +13,8 @@ from torch import Tensor
 
 # Tests run beside each other: one thread each is faster than two that fight.
 torch.set_num_threads(1)
-
+# Weights of whoever runs the tests are none of theirs.
+os.environ.pop("UPMRI_MODELS", None)
 
 # The same examples in every run; `make soak` tries many more.
 settings.register_profile("quick", max_examples=30, deadline=None, derandomize=True, database=None)

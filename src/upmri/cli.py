@@ -246,7 +246,7 @@ def methods_(as_json: Json = False) -> None:
             "name": name,
             "needs": kind.needs,
             "evaluations": kind.evaluations,
-            "weights": None if kind.lesson is None else list(methods.shipped(name)),
+            "weights": None if kind.lesson is None else list(methods.at_hand(name)),
             "what": kind.summary,
         }
         for name, kind in kinds.items()

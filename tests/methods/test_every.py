@@ -69,6 +69,43 @@ def test_learns_and_reconstructs(method, data, scan, tmp_path):
         assert rec.settings["sha256"] == model.digest
 
 
+@pytest.fixture
+def models(tmp_path, monkeypatch):
+    """``models(name, coils)``: weights of MoDL among those at hand, learnt from scans of so many coils."""
+    monkeypatch.setenv("UPMRI_MODELS", str(tmp_path))
+    lesson = find("modl").lesson(**lesson_of("modl"))
+
+    def make(name, coils=4):
+        card = {"data": {"coils": coils}}
+        return weights.save(tmp_path / f"{name}.safetensors", lesson.network().state_dict(), "modl", lesson, card)
+
+    return make
+
+
+def test_weights_at_hand_are_taken_if_there_are_just_one(models, scan):
+    with pytest.raises(InputError, match="no weights of modl are at hand; give a file .*UPMRI_MODELS"):
+        upmri.reconstruct(scan, "modl", device="cpu")
+    models("heads")
+    assert upmri.reconstruct(scan, "modl", device="cpu").settings["model"] == "heads"
+    models("hearts")
+    with pytest.raises(InputError, match="model: say which weights of modl: heads, hearts"):
+        upmri.reconstruct(scan, "modl", device="cpu")
+
+
+def test_one_coil_is_refused_by_what_was_learnt_from_many(models):
+    scan = upmri.simulate(IMAGES[:1], coils=1, acceleration=2)
+    with pytest.raises(InputError, match="kspace: has one coil, and many was learnt from scans of 4; use a classical"):
+        upmri.reconstruct(scan, "modl", model=models("many").stem, device="cpu")
+    assert upmri.reconstruct(scan, "modl", model=models("one", 1), device="cpu").image.isfinite().all()
+
+
+def test_too_few_calibration_lines(models, scan):
+    bare = replace(upmri.simulate(IMAGES[:1], coils=4, acceleration=2, acs=2), maps=None)
+    models("heads")
+    with pytest.raises(InputError, match="fully sampled lines around the centre of k-space, found .; give coil maps"):
+        upmri.reconstruct(bare, "modl", device="cpu")
+
+
 @pytest.mark.parametrize("method", [name for name in OWNERS if find(name).needs == "full images"])
 def test_full_images_must_be_there(method, scan, tmp_path):
     replace(scan, reference=None).save(tmp_path / "scan.h5")

@@ -98,7 +98,7 @@ def test_in_the_gaussian_case_the_clean_estimate_is_recovered(alpha):
     assert gain == pytest.approx((tau**2 + sigma**2) / noisier, rel=0.02)
     operator = SenseOperator(batch.maps, batch.mask)
     adjoint = operator.adjoint(batch.kspace)
-    image = lesson.predict(lambda _, z: (tau**2 + sigma**2) / noisier * z, operator, adjoint, batch.sigma)
+    image = lesson.predict(lambda _, z: (tau**2 + sigma**2) / noisier * z, operator, batch.kspace, batch.sigma)
     assert torch.allclose(image, tau**2 / noisier * adjoint, atol=1e-5)
 
 

@@ -10,11 +10,11 @@ import torch
 
 import upmri
 from upmri.evaluation import evaluate
-from upmri.methods import shipped
+from upmri.methods import at_hand
 from upmri.physics.phantom import INSERTS, SHEPP_LOGAN, phantom_scan
 
 pytestmark = [
-    pytest.mark.skipif(not shipped("upmri"), reason="no weights come with this installation"),
+    pytest.mark.skipif(not at_hand("upmri"), reason="no weights come with this installation"),
     pytest.mark.usefixtures("data"),
 ]
 

@@ -76,7 +76,6 @@ def test_facts(method):
     assert kind.needs == ("full images" if method in FULL else "undersampled scans")
     assert kind.evaluations == 1
     assert kind.summary
-    assert not upmri.methods.ready(method)
 
 
 @every
@@ -87,10 +86,10 @@ def test_the_image_is_the_network_s_and_what_validation_looks_at(scan, models, m
         expected = model.network(problem.operator, problem.adjoint)
         if method == "robust-ssdu":
             expected = corrected(expected, problem.operator, problem.adjoint, 1.0)
-        seen = model.lesson.predict(model.network, problem.operator, problem.adjoint, problem.sigma)
+        seen = model.lesson.predict(model.network, problem.operator, problem.kspace, problem.sigma)
     image = recon(scan, method, models[method]).image
     assert torch.allclose(image, expected * problem.scale[:, None, None], rtol=1e-3, atol=1e-4)
-    assert torch.equal(seen, expected)
+    assert torch.allclose(seen, expected, rtol=1e-3, atol=1e-5)
     assert (image[(scan.maps == 0).all(1)] == 0).all()
 
 

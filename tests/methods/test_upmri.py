@@ -537,7 +537,7 @@ def test_what_validation_looks_at_is_the_image(batch):
     operator = SenseOperator(batch.maps, batch.mask)
     adjoint, model = operator.adjoint(batch.kspace), network()
     with torch.no_grad():
-        image = LESSON.predict(model, operator, adjoint, batch.sigma)
+        image = LESSON.predict(model, operator, batch.kspace, batch.sigma)
         assert torch.equal(image, model(operator, adjoint, torch.zeros_like(adjoint), torch.ones(2), batch.sigma))
 
 

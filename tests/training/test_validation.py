@@ -31,8 +31,8 @@ class Answer(Lesson):
     def loss(self, *_):
         raise AssertionError("validation takes no loss")
 
-    def predict(self, _, operator, adjoint, sigma):
-        return self.image(operator, adjoint, sigma)
+    def predict(self, _, operator, kspace, sigma):
+        return self.image(operator, operator.adjoint(kspace), sigma)
 
 
 def sense(operator, adjoint, sigma):

@@ -114,10 +114,31 @@ def test_shipped_ones_by_name(shipped):
     assert weights.find("apples") == shipped / "apples.safetensors"
     assert weights.card("pears")["method"] == "upmri-paper"
     assert weights.load("apples").card["about"] == "ten apples"
-    assert upmri.methods.shipped("upmri") == ("apples",)
-    assert upmri.methods.ready("sense")
+    assert upmri.methods.at_hand("upmri") == ("apples",)
     with pytest.raises(InputError, match="grapes is neither a file nor one of apples, pears"):
         weights.find("grapes")
+
+
+def test_a_folder_of_one_s_own(shipped, good, tmp_path, monkeypatch):
+    own = tmp_path / "own"
+    own.mkdir()
+    weights.save(own / "quinces.safetensors", tensors(LESSON), "upmri", LESSON, {"about": "from the garden"})
+    weights.save(own / "apples.safetensors", tensors(LESSON), "upmri", LESSON, {"about": "not these"})
+    monkeypatch.setenv("UPMRI_MODELS", str(own))
+    assert weights.names() == ("apples", "pears", "quinces")
+    assert upmri.methods.at_hand("upmri") == ("apples", "quinces")
+    assert weights.card("quinces")["about"] == "from the garden"
+    assert weights.find("apples") == shipped / "apples.safetensors"  # nothing stands in for what ships
+    for nowhere in (tmp_path / "nowhere", ""):
+        monkeypatch.setenv("UPMRI_MODELS", str(nowhere))
+        assert weights.names() == ("apples", "pears")
+
+
+@pytest.mark.parametrize(
+    ("card", "count"), [({}, 0), ({"data": {"coils": 16}}, 16), ({"data": [1]}, 0), ({"data": {"coils": "many"}}, 0)]
+)
+def test_coils_of_a_card(card, count):
+    assert weights.coils(card) == count
 
 
 @pytest.mark.parametrize("name", ["../good", "", ".", "\0", "a/b", "x" * 5000, "notes.txt"])
@@ -129,8 +150,7 @@ def test_names_that_lead_nowhere(shipped, name):
 def test_without_shipped_ones_it_says_so(tmp_path, monkeypatch):
     monkeypatch.setattr(weights, "_FOLDER", tmp_path)
     assert weights.names() == ()
-    assert upmri.methods.shipped("upmri") == ()
-    assert not upmri.methods.ready("upmri")
+    assert upmri.methods.at_hand("upmri") == ()
     for method in ("upmri", "upmri-paper"):
         with pytest.raises(InputError, match="model: no weights .*`upmri train` makes one"):
             upmri.methods.build(method)

@@ -24,7 +24,7 @@ DataStep = Callable[[Tensor, float, float], tuple[Tensor, Tensor | float]]
 """x̂₀, a', σ' of the next level ↦ x̃₀, and the deviation a channel of the noise that it wants, of each slice or all."""
 
 # No image is brighter, on the scale where its peak is about 1: at the first levels x̂₀ is an error over a_T = 5e-5.
-_BRIGHTEST = 4.0
+BRIGHTEST = 4.0
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ def denoise(
         (a, sigma), (next_a, next_sigma) = schedule.scales(now), schedule.scales(then)
         eps = evaluate(network, x, now / schedule.levels)
         guess = (x - sigma * eps) / a
-        guess = guess * (_BRIGHTEST / guess.abs()).clamp_max(1)
+        guess = guess * (BRIGHTEST / guess.abs()).clamp_max(1)
         image, deviation = data_step(guess, next_a, next_sigma)
         x = next_a * image + per_slice(deviation, x) * (eta * noise(x, generator) + math.sqrt(1 - eta**2) * eps)
     return x

@@ -35,10 +35,16 @@ _METHODS = {
     "ssdu": ("ssdu", "Ssdu"),
     "weighted-ssdu": ("weighted_ssdu", "WeightedSsdu"),
     "robust-ssdu": ("robust_ssdu", "RobustSsdu"),
+    "rei": ("rei", "Rei"),
+    "moi": ("moi", "Moi"),
+    "ensure": ("ensure", "Ensure"),
     "ddnm": ("ddnm", "Ddnm"),
     "dds": ("dds", "Dds"),
     "ot-ode": ("ot_ode", "OtOde"),
     "pnp-flow": ("pnp_flow", "PnpFlow"),
+    "dps": ("dps", "Dps"),
+    "gtf2m": ("gtf2m", "Gtf2m"),
+    "ambient": ("ambient", "Ambient"),
 }
 
 DEFAULT = "upmri"
@@ -58,17 +64,12 @@ def find(name: str) -> type[Method]:
     return found
 
 
-def shipped(name: str) -> tuple[str, ...]:
-    """Names of the weights for a method that come with the package."""
+def at_hand(name: str) -> tuple[str, ...]:
+    """Names of the weights for a method that come with the package or lie where ``UPMRI_MODELS`` says."""
     from upmri import weights
 
     owner = find(name).weights_of or name
     return tuple(model for model in weights.names() if weights.card(model).get("method") == owner)
-
-
-def ready(name: str) -> bool:
-    """Whether a method needs nothing from its user: it learns nothing, or what it learnt came with the package."""
-    return find(name).lesson is None or bool(shipped(name))
 
 
 def build(name: str, **settings: Any) -> Method:
@@ -94,9 +95,10 @@ def build(name: str, **settings: Any) -> Method:
 def _check_weights(name: str, model: str | None) -> None:
     from upmri import weights
 
-    if model is None and not shipped(name):
+    if model is None and not at_hand(name):
         raise InputError(
-            f"model: no weights of {name} come with this installation; give a file (`upmri train` makes one)"
+            f"model: no weights of {name} are at hand; give a file (`upmri train` makes one), or name a folder of them "
+            "in UPMRI_MODELS"
         )
     if model is not None and (method := weights.load(model).method) != name:
         raise InputError(f"model: {model} holds weights of {method}, expected some of {name}")
@@ -123,8 +125,8 @@ def reconstruct(
     method
         One of :func:`upmri.methods`.
     model, steps, samples
-        Settings that several methods share: which weights (the name of shipped ones, or a file; when not given, the
-        shipped ones that suit the scan), how many iterations, how many draws.
+        Settings that several methods share: which weights (the name of some at hand, or a file; when not given, those
+        at hand that suit the scan), how many iterations, how many draws.
     seed
         Every slice starts from this seed, so that a slice alone gives what it gives within the volume.
     device

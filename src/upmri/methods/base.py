@@ -87,8 +87,8 @@ class Lesson(ABC):
         """Loss of each slice, (slice,)."""
 
     @abstractmethod
-    def predict(self, network: nn.Module, operator: SenseOperator, adjoint: Tensor, sigma: Tensor) -> Tensor:
-        """The image (slice, H, W) of A*y: what validation looks at."""
+    def predict(self, network: nn.Module, operator: SenseOperator, kspace: Tensor, sigma: Tensor) -> Tensor:
+        """The image (slice, H, W) of the samples that A has of y, (slice, coil, H, W): what validation looks at."""
 
     def calibrate(self, network: nn.Module, batches: Iterable[Batch]) -> dict[str, Any]:  # noqa: ARG002
         """What is to be fitted on validation scans, without their truth, once the network is done."""

@@ -35,7 +35,7 @@ class Cascades(Lesson):
         """The cascades."""
         return VarNet(cascades=self.cascades, width=self.width)
 
-    def predict(self, network: nn.Module, operator: SenseOperator, adjoint: Tensor, sigma: Tensor) -> Tensor:  # noqa: ARG002
+    def predict(self, network: nn.Module, operator: SenseOperator, kspace: Tensor, sigma: Tensor) -> Tensor:  # noqa: ARG002
         """One evaluation, with all that was sampled."""
-        image: Tensor = network(operator, adjoint)
+        image: Tensor = network(operator, operator.adjoint(kspace))
         return image

@@ -53,9 +53,9 @@ class DiffusionLesson(Lesson):
         """The error of the noise, a pixel, (slice,)."""
         return noise_loss(network, self.schedule, batch.truth, batch.noise(), self.schedule.draw(batch.generators))
 
-    def predict(self, network: nn.Module, operator: SenseOperator, adjoint: Tensor, sigma: Tensor) -> Tensor:
+    def predict(self, network: nn.Module, operator: SenseOperator, kspace: Tensor, sigma: Tensor) -> Tensor:
         """DDNM⁺ in a few steps."""
-        generator = torch.Generator().manual_seed(0)
+        adjoint, generator = operator.adjoint(kspace), torch.Generator().manual_seed(0)
         data_step = range_step(operator, adjoint, sigma, default_damping(sigma))
         start = noise(adjoint, generator)
         return denoise(network, self.schedule, start, data_step, steps=_GLANCE, eta=_ETA, generator=generator)

@@ -53,8 +53,9 @@ class FlowLesson(Lesson):
         v = network(interpolate(x0, x1, t), t)
         return projected_loss(v, Identity(), x1 - x0, no_filter) / x0[0].numel()
 
-    def predict(self, network: nn.Module, operator: SenseOperator, adjoint: Tensor, sigma: Tensor) -> Tensor:
+    def predict(self, network: nn.Module, operator: SenseOperator, kspace: Tensor, sigma: Tensor) -> Tensor:
         """OT-ODE in a few steps."""
+        adjoint = operator.adjoint(kspace)
         x1 = noise(adjoint, torch.Generator().manual_seed(0))
         return follow(network, operator, adjoint, sigma, x1, steps=_GLANCE, start=_START, strength=1.0)
 

@@ -62,8 +62,9 @@ class RobustSsduLesson(Cascades):
         error = error + (1 + self.alpha**-2) ** 2 * misfit(prediction, batch.maps, given, batch.kspace)
         return error / energy(batch.mask, batch.kspace)
 
-    def predict(self, network: nn.Module, operator: SenseOperator, adjoint: Tensor, sigma: Tensor) -> Tensor:  # noqa: ARG002
+    def predict(self, network: nn.Module, operator: SenseOperator, kspace: Tensor, sigma: Tensor) -> Tensor:  # noqa: ARG002
         """One evaluation, corrected for the noise that was not added."""
+        adjoint = operator.adjoint(kspace)
         return corrected(network(operator, adjoint), operator, adjoint, self.alpha)
 
 

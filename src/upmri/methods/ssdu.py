@@ -8,9 +8,8 @@ from torch import Tensor, nn
 
 from upmri.errors import InputError
 from upmri.flow.ssdu import Density, Kind, Partition, energy, misfit, split
-from upmri.methods.base import Problem
 from upmri.methods.cascades import Cascades
-from upmri.methods.learned import Learned
+from upmri.methods.learned import OneEvaluation
 from upmri.physics.sense import SenseOperator
 from upmri.training.data import Batch
 
@@ -55,7 +54,7 @@ class SsduLesson(Cascades):
 
 
 @dataclass(frozen=True)
-class Ssdu(Learned):
+class Ssdu(OneEvaluation):
     """One evaluation of the network, with all that was sampled.
 
     Parameters
@@ -67,10 +66,4 @@ class Ssdu(Learned):
     name = "ssdu"
     summary = "a VarNet learnt from undersampled scans, some samples of which judge what it makes of the rest"
     needs = "undersampled scans"
-    evaluations = 1
     lesson = SsduLesson
-
-    def reconstruct(self, problem: Problem) -> Tensor:
-        """The network's image."""
-        image: Tensor = self.load(problem).network(problem.operator, problem.adjoint)
-        return image

@@ -24,7 +24,7 @@ from upmri.flow.held_out import HeldOut
 from upmri.flow.objective import Identity, no_filter, projected_loss
 from upmri.flow.path import TimeLaw, interpolate
 from upmri.flow.split import SplitLaw
-from upmri.methods import shipped
+from upmri.methods import at_hand
 from upmri.methods.base import Estimate, Lesson, Method, Problem
 from upmri.methods.learned import Learned
 from upmri.methods.sense import default_damping
@@ -145,9 +145,9 @@ class UpmriLesson(Lesson):
         off = torch.cat([torch.randn(1, generator=generator) for generator in batch.generators])
         return batch.sigma * torch.exp(self.doubt * off).to(batch.sigma)
 
-    def predict(self, network: nn.Module, operator: SenseOperator, adjoint: Tensor, sigma: Tensor) -> Tensor:
+    def predict(self, network: nn.Module, operator: SenseOperator, kspace: Tensor, sigma: Tensor) -> Tensor:
         """The read-out."""
-        return read_out(network, operator, adjoint, sigma)
+        return read_out(network, operator, operator.adjoint(kspace), sigma)
 
     def calibrate(self, network: nn.Module, batches: Iterable[Batch]) -> dict[str, Any]:
         """Fit the bootstrap's factor, c (R/4)^p at acceleration R, to true over foretold errors on held-out lines."""
@@ -175,7 +175,7 @@ class Upmri(Learned):
     Parameters
     ----------
     model
-        Name of shipped weights, or a file. When not given, the shipped ones that predict held-out lines of the scan's
+        Name of weights at hand, or a file. When not given, those at hand that predict held-out lines of the scan's
         first slice best.
     samples
         More than one: also give so many images around it, and their deviation. By the bootstrap
@@ -222,9 +222,9 @@ class Upmri(Learned):
 
     def fit(self, problem: Problem) -> Method:
         """Settle which weights, and say how well they predict held-out lines of this scan."""
-        candidates = [self.model] if self.model is not None else list(shipped(self.name))
+        candidates = [self.model] if self.model is not None else list(at_hand(self.name))
         if not candidates:
-            raise InputError("model: no weights come with this installation; give a file")
+            raise InputError("model: no weights are at hand; give a file")
         gains = {name: held_out_gain(replace(self, model=name).load(problem), problem) for name in candidates}
         best = max(gains, key=gains.__getitem__)
         settled = replace(self, model=best)

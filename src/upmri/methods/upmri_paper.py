@@ -87,9 +87,9 @@ class PaperLesson(Lesson):
             loss = loss - 2 * (1 - t) * batch.sigma.square() * term
         return loss / z[0].numel()
 
-    def predict(self, network: nn.Module, operator: SenseOperator, adjoint: Tensor, sigma: Tensor) -> Tensor:  # noqa: ARG002
+    def predict(self, network: nn.Module, operator: SenseOperator, kspace: Tensor, sigma: Tensor) -> Tensor:  # noqa: ARG002
         """One evaluation: −v(A*y, 0), made consistent with the data."""
-        return read_out(network, operator, adjoint, iterations=self.iterations)
+        return read_out(network, operator, operator.adjoint(kspace), iterations=self.iterations)
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from upmri.methods.base import Problem
 from upmri.methods.cascades import Cascades
-from upmri.methods.learned import Learned
+from upmri.methods.learned import OneEvaluation
 from upmri.methods.supervised import relative_error
 from upmri.training.data import Batch
 
@@ -29,7 +28,7 @@ class VarNetLesson(Cascades):
 
 
 @dataclass(frozen=True)
-class Varnet(Learned):
+class Varnet(OneEvaluation):
     """One evaluation of the network.
 
     Parameters
@@ -41,10 +40,4 @@ class Varnet(Learned):
     name = "varnet"
     summary = "unrolled gradient steps with a U-Net each, learnt from full images"
     needs = "full images"
-    evaluations = 1
     lesson = VarNetLesson
-
-    def reconstruct(self, problem: Problem) -> Tensor:
-        """The network's image."""
-        image: Tensor = self.load(problem).network(problem.operator, problem.adjoint)
-        return image

@@ -8,9 +8,8 @@ from torch import Tensor, nn
 
 from upmri.errors import InputError
 from upmri.flow.ssdu import SecondMask, energy, misfit, split
-from upmri.methods.base import Problem
 from upmri.methods.cascades import Cascades
-from upmri.methods.learned import Learned
+from upmri.methods.learned import OneEvaluation
 from upmri.physics.sense import SenseOperator
 from upmri.training.data import Batch
 
@@ -52,7 +51,7 @@ class WeightedSsduLesson(Cascades):
 
 
 @dataclass(frozen=True)
-class WeightedSsdu(Learned):
+class WeightedSsdu(OneEvaluation):
     """One evaluation of the network, with all that was sampled.
 
     Parameters
@@ -64,10 +63,4 @@ class WeightedSsdu(Learned):
     name = "weighted-ssdu"
     summary = "SSDU by a second mask, weighted so that what judges stands for all of k-space"
     needs = "undersampled scans"
-    evaluations = 1
     lesson = WeightedSsduLesson
-
-    def reconstruct(self, problem: Problem) -> Tensor:
-        """The network's image."""
-        image: Tensor = self.load(problem).network(problem.operator, problem.adjoint)
-        return image

@@ -110,6 +110,7 @@ class Slices:
             if resident:
                 self._kept[i] = item
         self.groups = [groups[key] for key in sorted(groups)]
+        self.coils = max((key[0] for key in groups), default=0)
         self.missed = {shape: int((~lines).sum()) for shape, lines in union.items() if not lines.all()}
 
     def __len__(self) -> int:

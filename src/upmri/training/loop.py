@@ -165,7 +165,7 @@ class _Run:
     def _card(self) -> dict[str, Any]:
         settings = asdict(self.config)
         told = ("steps", "batch", "rate", "schedule", "warmup", "weight_decay", "clip", "ema", "precision")
-        data = {key: settings["train"][key] for key in ("accelerations", "coils", "noise", "anatomy", "varied", "part")}
+        data = {key: settings["train"][key] for key in ("accelerations", "noise", "anatomy", "varied", "part")}
         training = {key: settings[key] for key in (*told, "flips", "seed")}
         if self.config.begin is not None:
             earlier = weights.card(self.config.begin)
@@ -174,7 +174,12 @@ class _Run:
             "name": self.config.name,
             "about": self.config.about,
             "licence": self.config.licence,
-            "data": data | {"slices": len(self.slices), "simulated": bool(self.config.train.images)},
+            "data": data
+            | {
+                "slices": len(self.slices),
+                "coils": self.slices.coils,
+                "simulated": bool(self.config.train.images),
+            },
             "training": training | {"seconds": round(self.seconds), "validation": self.log.last_validation},
         }
 

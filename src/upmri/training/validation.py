@@ -39,7 +39,7 @@ def validate(
 
 def _held_out(lesson: Lesson, network: nn.Module, batch: Batch) -> Tensor:
     test = HeldOut.draw(batch.maps, batch.mask, batch.kspace, batch.generators)
-    ours = test.error(lesson.predict(network, test.operator, test.adjoint, batch.sigma))
+    ours = test.error(lesson.predict(network, test.operator, batch.kspace, batch.sigma))
     sense = test.error(test.operator.solve(test.adjoint, default_damping(batch.sigma)))
     return 10 * (ours / sense).log10()
 
@@ -47,10 +47,9 @@ def _held_out(lesson: Lesson, network: nn.Module, batch: Batch) -> Tensor:
 def _gain(lesson: Lesson, network: nn.Module, batch: Batch) -> Tensor:
     assert batch.reference is not None  # noqa: S101
     operator = SenseOperator(batch.maps, batch.mask)
-    adjoint = operator.adjoint(batch.kspace)
     images = (
-        lesson.predict(network, operator, adjoint, batch.sigma),
-        operator.solve(adjoint, default_damping(batch.sigma)),
+        lesson.predict(network, operator, batch.kspace, batch.sigma),
+        operator.solve(operator.adjoint(batch.kspace), default_damping(batch.sigma)),
     )
     ours, sense = ((image.abs() - batch.reference.abs()).square().sum((1, 2)) for image in images)
     return 10 * (sense / ours).log10()

@@ -1,10 +1,14 @@
-"""What was learnt, in files: safetensors that carry how they were made, and the ones that come with the package."""
+"""What was learnt, in files: safetensors that carry how they were made.
+
+Those that come with the package go by their names, and so do those in the folder that ``UPMRI_MODELS`` names.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import math
+import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import lru_cache
@@ -42,23 +46,31 @@ class Model:
 
 
 def names() -> tuple[str, ...]:
-    """Names of the weights that come with the package."""
-    return tuple(sorted(path.stem for path in _FOLDER.glob("*.safetensors")))
+    """Names of the weights at hand: the package's, then those of the folder that ``UPMRI_MODELS`` names."""
+    return tuple(_at_hand())
+
+
+def _at_hand() -> dict[str, Path]:
+    folders = [_FOLDER, *([Path(own)] if (own := os.environ.get("UPMRI_MODELS")) else [])]
+    found: dict[str, Path] = {}
+    for folder in folders:
+        for path in sorted(folder.glob("*.safetensors")):
+            found.setdefault(path.stem, path)
+    return found
 
 
 def find(model: str | Path) -> Path:
-    """The file of shipped weights by their name, or a file by its path."""
-    shipped = _FOLDER / f"{model}.safetensors"
-    if str(model) in names():
-        return shipped
+    """The file of weights at hand by their name, or a file by its path."""
+    if (known := _at_hand().get(str(model))) is not None:
+        return known
     path = Path(model)
     try:
         there = path.is_file()
     except OSError:  # no file can have such a name
         there = False
     if not there:
-        known = ", ".join(names()) or "the shipped ones (none)"
-        raise InputError(f"model: {_short(model)} is neither a file nor one of {known}")
+        known_names = ", ".join(names()) or "those at hand (none)"
+        raise InputError(f"model: {_short(model)} is neither a file nor one of {known_names}")
     return path
 
 
@@ -77,6 +89,13 @@ def seconds(card: Mapping[str, Any]) -> float | None:
         before = training.get("begun with")
         training = before.get("training") if isinstance(before, dict) else None
     return total or None
+
+
+def coils(card: Mapping[str, Any]) -> int:
+    """The most coils of a scan they were learnt from; 0 where a card does not say."""
+    data = card.get("data")
+    count = data.get("coils") if isinstance(data, dict) else None
+    return count if isinstance(count, int) else 0
 
 
 def load(model: str | Path, device: torch.device | str = "cpu") -> Model:

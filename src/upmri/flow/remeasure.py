@@ -1,0 +1,32 @@
+"""Measure what a network has made once more, and see whether it makes the same of that."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from upmri.flow.path import broadcast
+from upmri.flow.sure import Reconstructor
+from upmri.physics.sense import SenseOperator
+
+
+def inconsistency(
+    network: Reconstructor, operator: SenseOperator, image: Tensor, sigma: Tensor, unit: Tensor
+) -> Tensor:
+    """‖f(A*(A x + e)) − x‖² of each slice, (slice,), e = σ₀ b on the sampled entries.
+
+    As A*(A x + e) = N x + A*e, the data of x are never formed. Gradients flow through x in both its roles, as what is
+    measured and as what should come out.
+
+    Parameters
+    ----------
+    network
+        f.
+    operator
+        A of the second measurement.
+    image
+        x, (slice, H, W).
+    sigma, unit
+        σ₀, (slice,), and b ~ CN(0, I), (slice, coil, H, W); what is not sampled is not looked at.
+    """
+    again = operator.normal(image) + broadcast(sigma, image) * operator.adjoint(unit)
+    return (network(operator, again) - image).abs().square().sum((1, 2))

@@ -1,0 +1,298 @@
+"""Ambient diffusion: what its network is shown, how it is judged against the truth, and the way back."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+import upmri
+from upmri import InputError, weights
+from upmri.flow.diffusion import Cosine, denoise
+from upmri.flow.ssdu import SecondMask, split
+from upmri.methods.ambient import Ambient, AmbientLesson, noise_in
+from upmri.methods.base import Problem
+from upmri.methods.ddnm import DiffusionLesson
+from upmri.methods.dds import proximal_step
+from upmri.methods.sense import Sense
+from upmri.physics.fourier import fft2c
+from upmri.physics.masks import random_lines
+from upmri.physics.sense import SenseOperator
+from upmri.training import train
+from upmri.training.data import Batch
+
+CPU = torch.device("cpu")
+COILS, HEIGHT, WIDTH = 2, 3, 16
+
+
+def save(folder, name, lesson):
+    """A network that does something: its last convolution would start at zero."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        network = lesson.network()
+        torch.nn.init.normal_(network.network.out.weight, std=0.05)
+    return weights.save(folder / f"{name}.safetensors", network.state_dict(), name, lesson, {"name": name})
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return save(tmp_path_factory.mktemp("weights"), "ambient", AmbientLesson(size="tiny"))
+
+
+@pytest.fixture(scope="module")
+def scan():
+    return upmri.simulate(upmri.demo.brain()[:2, ::3, ::3], coils=4, acceleration=2, acs=10, noise=0.02)
+
+
+def recon(scan, model=None, **settings):
+    return upmri.reconstruct(scan, "ambient", model=model, **({"steps": 3, "device": "cpu"} | settings))
+
+
+# The lesson.
+
+
+def make_batch(count, sigma=0.5):
+    """Noisy scans with masks that differ, in double precision, and their truth."""
+    generator = torch.Generator().manual_seed(0)
+    maps, x0 = (
+        torch.randn(count, *shape, HEIGHT, WIDTH, dtype=torch.complex128, generator=generator)
+        for shape in [(COILS,), ()]
+    )
+    maps = maps / maps.abs().square().sum(1, keepdim=True).sqrt()
+    mask = torch.stack([random_lines(WIDTH, 2, 2, seed=generator) for _ in range(count)])
+    e = sigma * torch.randn(maps.shape, dtype=torch.complex128, generator=generator)
+    kspace = mask[:, None] * (fft2c(maps * x0[:, None]) + e)
+    level = torch.full((count,), sigma, dtype=torch.float64)
+    return Batch(kspace, maps, mask, level, None, tuple(range(10, 10 + 2 * count, 2))), x0
+
+
+def network(z, t):
+    """Nonlinear, not holomorphic."""
+    return torch.tanh(1.5 * z.real) + 0.5j * torch.sin(z.imag + z.roll(1, -1).real) + t[:, None, None] * z.conj()
+
+
+def again(lesson, batch):
+    """Level, Λ, Ω∖Λ and z_t = A_Λ*(a_t y + σ_t A ε) of a batch, drawn once more."""
+    fresh = replace(batch)
+    level = lesson.schedule.draw(fresh.generators)
+    given, judged = split(SecondMask(lesson.kept).draw, fresh.lines, HEIGHT, fresh.generators)
+    signal = lesson.schedule.signal[level][:, None, None, None]
+    y = signal.sqrt() * batch.kspace + (1 - signal).sqrt() * fft2c(batch.maps * fresh.noise()[:, None])
+    return level, given, judged, SenseOperator(batch.maps, given).adjoint(y)
+
+
+def test_the_loss_written_out():
+    lesson = AmbientLesson(size="tiny", schedule=Cosine(levels=50), kept=0.6)
+    batch, _ = make_batch(5)
+    level, given, judged, z = again(lesson, batch)
+    assert len(set(level.tolist())) > 1
+    assert judged.any()
+    assert torch.equal(given | judged, batch.mask)
+    x = network(z, level / 50)
+    error = (batch.mask[:, None] * (fft2c(batch.maps * x[:, None]) - batch.kspace)).abs().square().sum((1, 2, 3))
+    assert torch.allclose(lesson.loss(network, replace(batch)), error / (HEIGHT * WIDTH), rtol=1e-5)
+
+
+def test_the_network_is_shown_nothing_but_the_lines_of_lambda():
+    lesson, (batch, _) = AmbientLesson(size="tiny", kept=0.5), make_batch(3)
+    _, given, judged, _ = again(lesson, batch)
+    seen = []
+
+    def watched(z, t):
+        seen.append(z)
+        return z
+
+    losses = [
+        lesson.loss(watched, replace(batch, kspace=batch.kspace * torch.where(lines[:, None], 3.0, 1.0)))
+        for lines in (torch.zeros_like(given), judged, given)
+    ]
+    assert judged.any((1, 2)).any()
+    assert torch.equal(seen[0], seen[1])
+    assert (seen[0] - seen[2]).norm() > 0.1 * seen[0].norm()
+    assert not torch.equal(losses[0], losses[1])  # yet all of Ω judges
+
+
+@pytest.fixture(scope="module")
+def judged():
+    """Loss less the truth's, with the divergence and without, of many scans, at the levels of little noise."""
+    batch, x0 = make_batch(6000)
+    lesson = AmbientLesson(size="tiny", schedule=Cosine(levels=4), kept=0.5)
+    level, given, aside, z = again(lesson, batch)
+    x = network(z, level / 4)
+    gap = fft2c(batch.maps * (x - x0)[:, None])
+    noise_ = batch.kspace - batch.mask[:, None] * fft2c(batch.maps * x0[:, None])
+    truth = (batch.mask[:, None] * gap.abs().square() + noise_.abs().square()).sum((1, 2, 3))
+    found = [replace(lesson, divergence=on).loss(network, replace(batch)) * HEIGHT * WIDTH for on in (True, False)]
+    cross = [-2 * (lines[:, None] * gap.conj() * noise_).real.sum((1, 2, 3)) for lines in (given, aside)]
+    return *(loss - truth for loss in found), *cross
+
+
+def score(values):
+    return (values.mean() / values.std() * len(values) ** 0.5).item()
+
+
+def test_only_the_noise_of_the_lines_shown_is_in_the_way(judged):
+    """−2 Re⟨A h, e⟩, which vanishes in the mean on the lines that were not shown."""
+    _, plain, shown, aside = judged
+    assert torch.allclose(plain, shown + aside, atol=1e-3)
+    assert score(shown) < -15
+    assert abs(score(aside)) < 3.5
+
+
+def test_with_the_divergence_the_loss_is_the_error_of_the_truth(judged):
+    """Its factor 2 a_t σ₀²: half or twice of it would be seen."""
+    corrected, plain, _, _ = judged
+    assert abs(score(corrected)) < 3.5
+    assert score(plain) < -12
+
+
+def test_dropout_is_the_same_in_both_evaluations():
+    batch, _ = make_batch(2)
+    lesson = AmbientLesson(size="tiny", divergence=True)
+
+    def rough(z, t):
+        return network(z, t) * (1 + 0.2 * (torch.rand(z.shape) - 0.5))
+
+    calm, other = (lesson.loss(net, replace(batch)) for net in (network, rough))
+    assert ((other - calm).abs() < 0.5 * calm.abs() + 1).all()
+
+
+# The way back.
+
+
+def test_the_noise_that_an_image_leaves(rng):
+    """ε̂ = (x_t − a h(N x_t))/σ: the guess of the way back is h, of the lines of the scan alone."""
+    schedule, (batch, _) = Cosine(levels=10), make_batch(2)
+    operator, x = SenseOperator(batch.maps, batch.mask), rng(2, HEIGHT, WIDTH)
+    for level in (1, 6, 10):
+        a, sigma = schedule.scales(level)
+        t = torch.full((2,), level / 10)
+        eps = noise_in(network, schedule, operator)(x, t)
+        assert torch.allclose((x - sigma * eps) / a, network(operator.normal(x), t), rtol=1e-5, atol=1e-6)
+
+
+def test_one_step_is_the_proximal_step_from_the_networks_image(rng):
+    schedule, (batch, _) = Cosine(levels=10), make_batch(2)
+    operator = SenseOperator(batch.maps, batch.mask)
+    adjoint, start = operator.adjoint(batch.kspace), rng(2, HEIGHT, WIDTH)
+    found = denoise(
+        noise_in(network, schedule, operator), schedule, start, proximal_step(operator, adjoint, 3.0),
+        steps=1, eta=0.5, generator=torch.Generator(),
+    )  # fmt: skip
+    guess = network(operator.normal(start), torch.ones(2))
+    assert torch.allclose(operator.normal(found) * 3 + found, guess + 3 * adjoint, atol=1e-4)
+
+
+class Known(torch.nn.Module):
+    """Tells which of three images it sees through the lines of a scan."""
+
+    def __init__(self, images, operator):
+        super().__init__()
+        self.images, self.seen = images, torch.stack([operator.normal(x[None])[0] for x in images])
+
+    def forward(self, z, t):
+        a, sigma = Cosine().scales(round(1000 * t[0].item()))
+        gap = (z[:, None] - a * self.seen).abs().square().sum((-2, -1))
+        return torch.einsum("nk,khw->nhw", torch.softmax(-gap / (2 * sigma**2), 1).to(z.dtype), self.images)
+
+
+def test_with_the_right_prior_it_is_far_better_than_sense(model, monkeypatch):
+    scan = upmri.simulate(upmri.demo.brain()[:, ::2, ::2], coils=8, acceleration=4, acs=6, noise=0.01, seed=5)
+    problem = Problem(scan[0], CPU, torch.Generator().manual_seed(0))
+    images = scan.reference / problem.scale
+    known = replace(weights.load(model), network=Known(images, problem.operator))
+    monkeypatch.setattr(weights, "load", lambda *_: known)
+    with torch.no_grad():
+        ours, sense = (
+            (kind.reconstruct(problem).abs() - images[0].abs()).square().mean()
+            for kind in (Ambient(model="known"), Sense())
+        )
+    assert 10 * torch.log10(sense / ours) > 3
+
+
+def test_the_more_weight_the_nearer_to_the_data(scan, model):
+    operator, gaps = SenseOperator(scan.maps, scan.mask), []
+    for weight in (0.1, 1.0, 1e4):
+        image = recon(scan, model, weight=weight).image
+        gaps.append(((operator.normal(image) - operator.adjoint(scan.kspace)).norm() / image.norm()).item())
+    assert gaps[0] > 1.3 * gaps[1]
+    assert gaps[2] < 1e-3
+
+
+def test_what_it_says_of_itself():
+    assert (Ambient.name, Ambient.needs, Ambient.evaluations) == ("ambient", "undersampled scans", 100)
+    assert upmri.methods.find("ambient") is Ambient
+    assert Ambient.weights_of is None
+    assert Ambient() == Ambient(steps=100, eta=0.85, weight=1.0)
+
+
+def test_seeds_slices_settings_and_support(scan, model):
+    rec = recon(scan, model)
+    assert rec.image.shape == scan.reference.shape
+    assert torch.view_as_real(rec.image).isfinite().all()
+    assert (rec.image[(scan.maps == 0).all(1)] == 0).all()
+    assert {
+        "steps": 3,
+        "eta": 0.85,
+        "weight": 1.0,
+        "sha256": weights.load(model).digest,
+    }.items() <= rec.settings.items()
+    assert torch.equal(rec.image, recon(scan, model).image)
+    alone = recon(scan[1], model).image
+    assert (rec.image[1:] - alone).norm() < 1e-4 * alone.norm()
+    for settings in ({"seed": 1}, {"eta": 0.1}, {"weight": 9.0}, {"steps": 5}):
+        assert (recon(scan, model, **settings).image - rec.image).norm() > 1e-3 * rec.image.norm()
+
+
+def test_everything_scales_with_the_scan(scan, model):
+    loud = replace(scan, kspace=1000 * scan.kspace, noise=1000 * scan.noise)
+    one, other = (recon(s, model).image for s in (scan, loud))
+    assert (other - 1000 * one).norm() < 1e-2 * other.norm()
+
+
+def test_what_validation_looks_at(scan, model):
+    """A few steps, always from the same noise."""
+    loaded = weights.load(model)
+    problem = Problem(scan[0], CPU, torch.Generator().manual_seed(0))
+    problem.__dict__["scale"] = torch.ones(1)  # or A*y would be rounded in two ways
+    with torch.no_grad():
+        image = loaded.lesson.predict(loaded.network, problem.operator, problem.kspace, problem.sigma)
+        assert torch.equal(image, Ambient(model=str(model), steps=20).reconstruct(problem))
+
+
+@pytest.mark.filterwarnings("ignore:.*phase-encoding lines are in no")
+def test_it_learns_without_the_truth(scan, tmp_path):
+    replace(scan, reference=None).save(tmp_path / "scan.h5")
+    config = {
+        "output": str(tmp_path / "run"), "method": "ambient", "lesson": {"size": "tiny", "kept": 0.6},
+        "train": {"scans": [str(tmp_path)]}, "validation": {"scans": [str(tmp_path)], "limit": 1},
+        "steps": 3, "batch": 2, "rate": 1e-3, "device": "cpu",
+    }  # fmt: skip
+    path = train(config)
+    learnt = weights.load(path)
+    assert learnt.method == "ambient"
+    assert learnt.lesson == AmbientLesson(size="tiny", kept=0.6)
+    assert learnt.network.network.out.weight.abs().max() > 0  # it began at zero
+    assert np.isfinite(learnt.card["training"]["validation"]["held_out"])
+    assert torch.view_as_real(recon(scan, path).image).isfinite().all()
+
+
+def test_weights_of_another_method_are_refused(scan, model, tmp_path):
+    stranger = save(tmp_path, "ddnm", DiffusionLesson(size="tiny"))  # the same network
+    with pytest.raises(InputError, match="holds weights of ddnm, expected some of ambient$"):
+        recon(scan, stranger)
+    with pytest.raises(InputError, match="holds weights of ambient, expected some of ddnm$"):
+        upmri.reconstruct(scan, "ddnm", model=model)
+    with pytest.raises(InputError, match="model: no weights of ambient"):
+        recon(scan)
+
+
+def test_settings_are_checked():
+    with pytest.raises(InputError, match="lesson.size: expected one of tiny"):
+        AmbientLesson(size="vast")
+    for kept in (0.0, 1.0):
+        with pytest.raises(InputError, match="lesson.kept: expected a probability between 0 and 1"):
+            AmbientLesson(kept=kept)
+    for key, value in [("steps", 0), ("eta", 1.5), ("weight", 0.0)]:
+        with pytest.raises(InputError, match=f"^{key}: expected"):
+            Ambient(**{key: value})

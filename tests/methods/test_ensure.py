@@ -1,0 +1,217 @@
+"""ENSURE: its weights, that least squares need not be solved for, and what it estimates in the mean over masks."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+import upmri
+from upmri import InputError
+from upmri.flow.ssdu import energy, misfit
+from upmri.methods import ensure, find
+from upmri.methods.base import Problem
+from upmri.methods.ensure import EnsureLesson, inverse_probability
+from upmri.networks.modl import MoDL
+from upmri.physics.fourier import fft2c, ifft2c
+from upmri.physics.masks import random_lines
+from upmri.physics.sense import SenseOperator
+from upmri.training.data import Batch
+
+H, W, ACS = 6, 32, 6
+CENTRE = torch.zeros(1, W, dtype=torch.bool)
+CENTRE[0, (W - ACS + 1) // 2 :][:ACS] = True
+
+
+def weights(parts):
+    return sum(part.mask * part.weight[:, None, None] for part in parts)
+
+
+def test_the_weights_by_hand():
+    """Of nine lines outside two were sampled: p = 2/9."""
+    mask = torch.zeros(1, 1, 12, dtype=torch.bool)
+    mask[..., [1, 5, 6, 7, 10]] = True
+    found = weights(inverse_probability(mask, 9, torch.ones(1)))
+    expected = torch.zeros(12)
+    expected[[5, 6, 7]], expected[[1, 10]] = 1, 4.5
+    assert torch.allclose(found[0, 0], expected)
+
+
+@pytest.mark.parametrize("rows", [1, 12])
+def test_the_weights_stand_for_all_of_k_space(rows):
+    mask = torch.rand(5, rows, 40, generator=torch.Generator().manual_seed(0)) < 0.4
+    mask[:, 4:8, 18:22] = True
+    if rows == 1:
+        mask[..., 18:22] = True
+    found = weights(inverse_probability(mask, 12, torch.ones(5)))
+    assert torch.allclose(found.sum((1, 2)), torch.full((5,), rows * 40.0))
+    assert torch.equal(found > 0, mask)
+    full = torch.ones(1, 1, 12, dtype=torch.bool)
+    assert torch.equal(weights(inverse_probability(full, 9, torch.ones(1))), torch.ones(1, 1, 12))
+
+
+def make_batch(count, coils, sigma, rng):
+    """White images, so that all lines have the same energy in the mean; and what they are."""
+    maps = torch.ones(count, 1, H, W) + 0j if coils == 1 else rng(1, coils, H, W).expand(count, -1, -1, -1)
+    maps = (maps / maps.abs().square().sum(1, keepdim=True).sqrt()).to(torch.complex128)
+    x = rng(count, H, W)
+    masks = torch.stack([random_lines(W, 2, ACS, seed=i) for i in range(count)])
+    kspace = (fft2c(maps * x[:, None]) + sigma * rng(count, coils, H, W)) * masks[:, None]
+    sigmas = torch.full((count,), sigma, dtype=torch.float64)
+    return Batch(kspace, maps, masks, sigmas, None, tuple(range(count))), x
+
+
+def gap(network, batch, x):
+    """Mean of estimate − true error of the whole image, its standard error, and the mean true error."""
+    images = []
+
+    def watched(operator, z):
+        images.append(network(operator, z))
+        return images[-1]
+
+    estimate = EnsureLesson().loss(watched, batch) * energy(batch.mask, batch.kspace)
+    truth = (images[0] - x).abs().square().sum((1, 2))
+    off = estimate - truth
+    return off.mean().item(), off.std().item() / len(off) ** 0.5, truth.mean().item()
+
+
+def of_the_centre(operator, z):
+    """A nonlinear network that looks at calibration lines alone: its error does not depend on the mask."""
+    low = CENTRE * fft2c(z)
+    return ifft2c(1.5 * torch.tanh(low.real) + 0.5j * low.imag + 0.3 * CENTRE * low.conj().roll(1, -1))
+
+
+def test_with_one_coil_it_is_the_error_of_the_whole_image(rng):
+    """In the mean over masks and noise, for errors that do not depend on the mask."""
+    batch, x = make_batch(4000, 1, 0.8, rng)
+    mean, error, size = gap(of_the_centre, batch, x)
+    assert error < 0.01 * size
+    assert abs(mean) < 4 * error
+    silent, _, _ = gap(of_the_centre, replace(batch, sigma=0 * batch.sigma), x)
+    assert silent > 10 * error  # without Stein's terms it is not
+
+
+def test_with_many_coils_it_is_so_too(rng):
+    """E[A* w A] = I: for a prediction that does not depend on the scan there is no bias."""
+    batch, x = make_batch(4000, 3, 0.8, rng)
+    image = 0.7 * x + 0.3 * rng(H, W)
+    mean, error, size = gap(lambda _, z: image + 0 * z, batch, x)
+    assert error < 0.02 * size
+    assert abs(mean) < 4 * error
+
+
+@pytest.mark.parametrize(("coils", "low", "high"), [(1, 0.0, 0.05), (3, 0.2, 0.7)])
+def test_a_network_that_knows_its_samples_is_flattered(rng, coils, low, high):
+    """Least squares is right where it is judged. Of its error, ENSURE sees none with one coil, and half with three."""
+    batch, x = make_batch(500, coils, 0.01, rng)
+    mean, error, size = gap(lambda operator, z: operator.solve(z, 1e-2), batch, x)
+    assert low < (mean + size) / size < high
+
+
+@pytest.mark.parametrize("coils", [1, 3])
+def test_the_data_stand_for_least_squares(rng, dense, coils):
+    """‖√w (A x − y)‖² is ‖√w A (x − u)‖² but for a constant; with one coil u is A⁺y."""
+    batch, _ = make_batch(1, coils, 0.5, rng)
+    parts = inverse_probability(batch.mask, H, batch.sigma)
+    operator = SenseOperator(batch.maps, batch.mask)
+    A, y = dense(operator.forward, (1, H, W)), batch.kspace.flatten()
+    root = weights(parts).sqrt()[:, None].expand(1, coils, H, W).flatten().to(A)
+    u = torch.linalg.lstsq(root[:, None] * A, root * y, driver="gelsd").solution
+    if coils == 1:
+        assert torch.allclose(u, torch.linalg.pinv(A) @ y, atol=1e-8)
+    images = rng(5, H * W)
+    ours = torch.stack(
+        [sum(p.weight * misfit(x.reshape(1, H, W), batch.maps, p.mask, batch.kspace) for p in parts)[0] for x in images]
+    )
+    theirs = torch.stack([(root * (A @ (x - u))).abs().square().sum() for x in images])
+    assert torch.allclose(ours - theirs, (ours - theirs)[0].expand(5), atol=1e-6)
+    assert theirs.std() > 1
+
+
+@pytest.fixture
+def head():
+    scan = upmri.simulate(upmri.demo.brain()[:2, ::3, ::3], coils=4, acceleration=2, acs=10, noise=0.02)
+    problem = Problem(scan, torch.device("cpu"), torch.Generator())
+    maps, sigma = problem.operator.maps.to(torch.complex128), problem.sigma.double() * torch.tensor([1.0, 3.0])
+    return Batch(problem.kspace.to(torch.complex128), maps, problem.operator.mask, sigma, None, (5, 6))
+
+
+class Taught:
+    """f = c z + d N z + a tanh Re z, with gradients."""
+
+    def __init__(self, a=0.0):
+        self.weights = [torch.tensor(v, dtype=torch.float64, requires_grad=True) for v in (0.6, 0.3, a)]
+
+    def __call__(self, operator, z):
+        c, d, a = self.weights
+        return c * z + d * operator.normal(z) + a * torch.tanh(3 * z.real)
+
+
+class Plain:
+    """The operator in coil data, by plain transforms, so that autograd goes through all of it."""
+
+    def __init__(self, maps, mask):
+        self.maps, self.mask = maps, mask
+
+    def forward(self, x):
+        return self.mask[:, None] * fft2c(self.maps * x[:, None])
+
+    def adjoint(self, y):
+        return (self.maps.conj() * ifft2c(self.mask[:, None] * y)).sum(1)
+
+    def normal(self, x):
+        return self.adjoint(self.forward(x))
+
+
+def square(values):
+    return values.abs().square().flatten(1).sum(1)
+
+
+@pytest.mark.parametrize("bend", [0.0, 0.5], ids=["linear", "nonlinear"])
+def test_the_loss_and_its_gradient_written_out(head, monkeypatch, rng, bend):
+    unit = rng(*head.kspace.shape)
+    monkeypatch.setattr(ensure, "unit_noise", lambda *_: unit)
+    network, A, y, sigma = Taught(bend), Plain(head.maps, head.mask), head.kspace, head.sigma
+    found = EnsureLesson().loss(network, head)
+    w = weights(inverse_probability(head.mask, y.shape[-2], sigma))[:, None]
+    x, b = network(A, A.adjoint(y)), w.sqrt() * unit
+    step = (1e-2 * (square(A.adjoint(y)) / square(A.adjoint(b))).sqrt()).detach()[:, None, None, None]
+    change = (A.forward(network(A, A.adjoint(y + step * b))) - A.forward(x)) / step
+    plain = square(w.sqrt() * (A.forward(x) - y)) - sigma**2 * w.expand_as(y.real).sum((1, 2, 3))
+    plain = (plain + 2 * sigma**2 * (b.conj() * change).real.sum((1, 2, 3))) / square(y)
+    assert torch.allclose(found, plain, rtol=1e-8)
+    for i in range(2):
+        slopes = [
+            torch.stack(torch.autograd.grad(loss[i], network.weights, retain_graph=True)) for loss in (found, plain)
+        ]
+        assert torch.allclose(*slopes, rtol=1e-6)
+        assert (slopes[0].abs() > 1e-5).all()
+
+
+def test_bright_and_dim_slices_count_alike(head):
+    loud = replace(head, kspace=10 * head.kspace, sigma=10 * head.sigma)
+    assert torch.allclose(*[EnsureLesson().loss(Taught(), b) for b in (replace(head), loud)])
+
+
+def test_other_seeds_probe_otherwise(head):
+    losses = [EnsureLesson().loss(Taught(), replace(head, seeds=s)) for s in ((5, 6), (5, 6), (7, 8))]
+    assert torch.equal(losses[0], losses[1])
+    assert not torch.allclose(losses[0], losses[2], rtol=1e-4)
+
+
+def test_facts():
+    method = find("ensure")
+    assert (method.name, method.needs, method.evaluations) == ("ensure", "undersampled scans, many masks", 1)
+    assert method.lesson is EnsureLesson
+    assert method.summary
+    assert isinstance(EnsureLesson(unrolls=2, width=4).network(), MoDL)
+    assert EnsureLesson() == EnsureLesson(unrolls=10, layers=5, width=64, damping=0.05)
+
+
+@pytest.mark.parametrize(
+    ("key", "values"),
+    [("unrolls", (0, 65)), ("layers", (1, 65)), ("width", (0, 513)), ("damping", (0.0, 1e3, float("nan")))],
+)
+def test_what_a_lesson_cannot_be(key, values):
+    for value in values:
+        with pytest.raises(InputError, match=f"lesson.{key}: expected"):
+            EnsureLesson(**{key: value})

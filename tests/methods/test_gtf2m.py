@@ -1,0 +1,431 @@
+"""GTF²M: its loss against the truth's, its passes against closed forms, and coils that come together again."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+import upmri
+from upmri import InputError, weights
+from upmri.flow.path import TimeLaw, noise
+from upmri.flow.sampler import Cyclic, read_out
+from upmri.methods import gtf2m
+from upmri.methods.base import Problem
+from upmri.methods.gtf2m import Gtf2m, Gtf2mLesson, coil_by_coil, combine, density, draw_coils, single_coil
+from upmri.methods.upmri_paper import PaperLesson
+from upmri.physics.fourier import fft2c, ifft2c
+from upmri.physics.masks import random_lines
+from upmri.training import train
+from upmri.training.data import Batch
+
+CPU = torch.device("cpu")
+
+
+def save(folder, name, lesson):
+    """A network that does something: its last convolution would start at zero."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        network = lesson.network()
+        torch.nn.init.normal_(network.network.out.weight, std=0.05)
+    return weights.save(folder / f"{name}.safetensors", network.state_dict(), name, lesson, {"name": name})
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return save(tmp_path_factory.mktemp("weights"), "gtf2m", Gtf2mLesson(size="tiny"))
+
+
+@pytest.fixture(scope="module")
+def scan():
+    return upmri.simulate(upmri.demo.brain()[:2, ::3, ::3], coils=4, acceleration=2, acs=10, noise=0.02)
+
+
+def recon(scan, model=None, **settings):
+    return upmri.reconstruct(scan, "gtf2m", model=model, **({"steps": 3, "device": "cpu"} | settings))
+
+
+def known(monkeypatch, model, network):
+    """Reconstruct with this network, whatever the weights."""
+    loaded = replace(weights.load(model), network=network)
+    monkeypatch.setattr(weights, "load", lambda *_: loaded)
+
+
+# What a step learns from.
+
+
+def test_the_density_is_that_of_each_mask():
+    mask = torch.zeros(1, 16, dtype=torch.bool)
+    mask[0, [1, 4, 7, 8, 9, 15]] = True  # DC is 8: three of calibration, three of thirteen beyond
+    p = density(mask, 10)
+    assert p.shape == (1, 16)
+    assert p[0, 7:10].tolist() == [1, 1, 1]
+    assert p[0, [0, 1, 4, 6, 10, 15]].tolist() == pytest.approx([3 / 13] * 6)
+    points = torch.zeros(8, 8, dtype=torch.bool)
+    points[3:6, 3:6] = points[0, 0] = points[7, 2] = True
+    assert density(points, 8).unique().tolist() == pytest.approx([2 / 55, 1])
+    assert (density(torch.ones(1, 8, dtype=torch.bool), 8) == 1).all()
+
+
+def make_batch(count, coils=3, *, sigma=0.5, height=4, width=12, seed=0):
+    """Noisy scans with masks that differ, and the coil images without noise, in double precision."""
+    generator = torch.Generator().manual_seed(seed)
+    full = torch.randn(count, coils, height, width, dtype=torch.complex128, generator=generator)
+    full = full + 0.5 * full.roll(1, -1)
+    mask = torch.stack([random_lines(width, 2, 3, seed=generator) for _ in range(count)])
+    e = sigma * torch.randn(full.shape, dtype=torch.complex128, generator=generator)
+    kspace = mask[:, None] * (fft2c(full) + e)
+    seeds = tuple(range(10, 10 + 2 * count, 2))
+    batch = Batch(kspace, full, mask, torch.full((count,), sigma, dtype=torch.float64), None, seeds)
+    return batch, full
+
+
+def test_coils_are_drawn_for_each_slice_and_brought_to_one_scale():
+    batch, _ = make_batch(6, coils=5)
+    faint = replace(batch, kspace=batch.kspace * torch.tensor([1, 1e-3, 1, 10, 1])[:, None, None])
+    drawn, again = draw_coils(faint, 2), draw_coils(replace(faint), 2)
+    assert torch.equal(drawn.kspace, again.kspace)
+    assert drawn.seeds == again.seeds
+    assert drawn.kspace.shape == (12, 1, 4, 12)
+    assert len(set(drawn.seeds)) == 12
+    assert all(seed % 2 == 0 for seed in drawn.seeds)  # + 1 is another
+    assert (drawn.maps == 1).all()
+    assert torch.equal(drawn.mask[::2], batch.mask)
+    assert torch.equal(drawn.mask[1::2], batch.mask)
+    peak = ifft2c(drawn.kspace).abs().flatten(1).quantile(0.999, dim=1)
+    assert torch.allclose(peak, torch.ones(12).double())
+    picks = []
+    for i in range(12):
+        whole = faint.kspace[i // 2] * (drawn.sigma[i] / faint.sigma[i // 2])
+        gaps = (whole - drawn.kspace[i]).flatten(1).norm(dim=1)
+        assert gaps.min() < 1e-9 * drawn.kspace[i].norm()  # it is one of the coils, σ₀ scaled along
+        picks.append(int(gaps.argmin()))
+    assert all(a != b for a, b in zip(picks[::2], picks[1::2], strict=True))
+    assert len(set(picks)) > 3
+    assert len(draw_coils(replace(batch), 99).seeds) == 30
+
+
+def test_a_silent_coil_is_no_number_short():
+    batch, _ = make_batch(1, coils=2)
+    silent = draw_coils(replace(batch, kspace=0 * batch.kspace), 2)
+    assert (silent.kspace == 0).all()
+    assert torch.equal(silent.sigma, batch.sigma.repeat(2))
+
+
+# The loss.
+
+
+def velocity(z, t):
+    """Nonlinear, not holomorphic."""
+    return torch.tanh(1.5 * z.real) + 0.5j * torch.sin(z.imag + z.roll(1, -1).real) + t[:, None, None] * z.conj()
+
+
+def lines_of(mask):
+    """1/p of each line, counted by hand."""
+    line = mask[0].tolist()
+    low = high = len(line) // 2
+    while low > 0 and line[low - 1]:
+        low -= 1
+    while high < len(line) - 1 and line[high + 1]:
+        high += 1
+    if sum(line) == high + 1 - low:  # nothing beyond it: the middle four lines
+        low, high = len(line) // 2 - 2, len(line) // 2 + 1
+    outer = line[:low] + line[high + 1 :]
+    weight = torch.full((len(line),), len(outer) / sum(outer), dtype=torch.float64)
+    weight[low : high + 1] = 1
+    return weight
+
+
+@pytest.fixture(scope="module")
+def judged():
+    """Loss with and without divergence and the truth's, of many scans, a sample; coils of scale 2."""
+    mp = pytest.MonkeyPatch()
+    # Stein's lemma wants a scale that does not depend on the noise, as that of a real coil hardly does.
+    mp.setattr(gtf2m, "coil_images", lambda y: (ifft2c(y) / 2, torch.full(y.shape[:2], 2.0, dtype=torch.float64)))
+    batch, full = make_batch(6000, coils=1)
+    lesson = Gtf2mLesson(size="tiny", time=TimeLaw(-1.0, 0.5))
+    corrected, plain = (48 * replace(lesson, divergence=on).loss(velocity, replace(batch)) for on in (True, False))
+    coils = draw_coils(replace(batch), 1)
+    t, x1 = coils.times(lesson.time), coils.noise()
+    mp.undo()
+    s, x0, mask = t[:, None, None], full[:, 0] / 2, batch.mask
+    z = ifft2c(mask * ((1 - s) * batch.kspace[:, 0] / 2 + s * fft2c(x1)))
+    square = torch.stack([lines_of(m) for m in mask])[:, None] * mask
+    target = fft2c(x1 - x0)
+
+    def error(v, u):
+        return (square * (fft2c(v) - u).abs().square()).sum((1, 2))
+
+    v = velocity(z, t)
+    measured = fft2c(x1) * mask - batch.kspace[:, 0] / 2
+    return corrected, plain, error(v, target) - error(0 * v, target), error(v, measured) - error(0 * v, measured)
+
+
+def test_the_loss_is_the_weighted_error(judged):
+    """‖M/√p (F v − (F x₁ − y₀))‖² a pixel, but for a constant, at the z and the p of each coil."""
+    _, plain, _, written = judged
+    assert torch.allclose(plain, written, rtol=1e-5, atol=1e-4)
+
+
+def test_with_the_divergence_it_is_the_error_of_the_truth(judged):
+    """−2 (1−t) σ² Re⟨b, J b⟩, with its factor, its weights and its sign: half or twice of it would be seen."""
+    corrected, plain, truth, _ = judged
+    gap, bias = (
+        ((loss - truth).mean() / (loss - truth).std() * len(truth) ** 0.5).item() for loss in (corrected, plain)
+    )
+    assert abs(gap) < 3.5
+    assert bias > 15
+
+
+def test_the_weights_make_up_for_the_lines_that_are_missing():
+    """For a field that does not know the mask: the mean over masks is the error on all of k-space."""
+    batch, full = make_batch(3000, coils=1, sigma=0.0, width=64, height=1)
+    one = torch.zeros_like(full) + full[:1]
+    batch = replace(batch, kspace=fft2c(one) * batch.mask[:, None])
+    zero = TimeLaw(at_zero=1.0)
+    with pytest.MonkeyPatch.context() as mp:
+        mp.setattr(gtf2m, "coil_images", lambda y: (ifft2c(y), torch.ones(y.shape[:2], dtype=torch.float64)))
+        coils = draw_coils(replace(batch), 1)
+        # v = x₁ + w, so that x₁ drops out of the error: w is drawn to −x₀
+        w, x1 = 0.3 * one[0, 0].roll(3, -1), coils.noise()
+        loss = Gtf2mLesson(size="tiny", time=zero, divergence=False).loss(lambda *_: x1 + w, replace(batch))
+    square = torch.stack([lines_of(m) for m in batch.mask])[:, None] * batch.mask
+    constant = (square * fft2c(x1 - one[:, 0]).abs().square()).sum((1, 2))
+    found = (64 * loss + constant).mean()
+    whole = (w + one[0, 0]).abs().square().sum()
+    assert found.item() == pytest.approx(whole.item(), rel=0.03)
+    part = (batch.mask * fft2c(w + one[0, 0]).abs().square()).sum((1, 2)).mean()
+    assert part < 0.7 * whole  # unweighted it would be this
+
+
+def test_the_mean_is_over_coils_and_gradients_flow():
+    batch, _ = make_batch(2, coils=3)
+    scale = torch.ones((), dtype=torch.float64, requires_grad=True)
+    shapes = []
+
+    def network(z, t):
+        shapes.append((len(z), len(t)))
+        return scale * velocity(z, t)
+
+    loss = Gtf2mLesson(size="tiny", coils_per_slice=2).loss(network, batch)
+    assert loss.shape == (2,)
+    assert shapes == [(4, 4)] * 2  # v, and once more for its divergence
+    (slope,) = torch.autograd.grad(loss.sum(), scale)
+    assert slope.isfinite()
+    assert slope != 0
+    by_coil = Gtf2mLesson(size="tiny", coils_per_slice=2).loss(velocity, replace(batch))
+    assert torch.allclose(loss, by_coil)
+
+
+# The passes.
+
+
+def test_one_step_of_conjugate_gradients_is_exact(rng):
+    """Against the recursion written out in k-space, B_t = 1/(1 + κ_t m), for a field that is linear."""
+    images, mask = rng(2, 5, 8), torch.rand(2, 1, 8, generator=torch.Generator().manual_seed(0)) < 0.5
+    mask[..., 4], mask[..., 0] = True, False
+    sigma, steps = torch.tensor([0.1, 0.4], dtype=torch.float64), 4
+    z0 = ifft2c(mask * fft2c(images))
+    m, kernel = mask.double(), rng(5, 8)
+
+    def field(z, t):
+        return ifft2c(kernel * fft2c(z)) + t[:, None, None] * z.roll(1, -1)
+
+    found = Cyclic(steps, 1)(field, single_coil(mask, z0), z0, sigma, torch.Generator())
+    z = fft2c(z0)
+    for i in range(steps):
+        t = i / steps
+        v = m * fft2c(field(ifft2c(z), torch.full((2,), t)))
+        kappa = 2 * t / ((1 - t) ** 2 * sigma.square())[:, None, None]
+        z = z + (v - ((1 - t) * v + z) / (1 + kappa * m) / (1 - t)) / steps
+    end, x = z, z
+    for i in range(steps, 0, -1):
+        t, earlier = i / steps, (i - 1) / steps
+        at = (1 - t) * fft2c(z0) + t * end
+        x = x - fft2c(field(ifft2c(at), torch.full((2,), t))) / steps
+        x = (1 - m) * x + m * ((1 - earlier) * fft2c(z0) + earlier * end)
+    assert torch.allclose(fft2c(found), x, atol=1e-9)
+
+
+def test_for_a_gaussian_prior_the_read_out_is_the_posterior_mean(rng, dense):
+    """Across the mask; on it, the data."""
+    mask, sigma = torch.tensor([True, False, True, False, True, True])[None, None], 0.2
+    operator = single_coil(mask, rng(1, 2, 6))
+    a = dense(operator.forward, (1, 2, 6))
+    root = rng(12, 12)
+    prior = root @ root.mH / 12
+    y = a @ root @ rng(12) + sigma * (a @ a.mH) @ rng(12)
+    mean = prior @ a.mH @ torch.linalg.solve(a @ prior @ a.mH + sigma**2 * torch.eye(12), y)
+    z = (a.mH @ y).reshape(1, 2, 6)
+    gain = prior @ a.mH @ torch.linalg.inv(a @ prior @ a.mH + sigma**2 * torch.eye(12)) @ a
+    found = read_out(lambda at, _: -(gain @ at.flatten()).reshape(at.shape), operator, z, 1)
+    null = torch.eye(12) - a.mH @ a
+    assert torch.allclose(null @ found.flatten(), null @ mean, atol=1e-9)
+    assert torch.allclose(a @ found.flatten(), y, atol=1e-9)
+    assert (null @ mean).norm() > 0.1 * mean.norm()
+
+
+@pytest.mark.parametrize("read", [False, True])
+def test_coils_come_together_to_the_truth(model, monkeypatch, read):
+    """The field −x_c leaves A⁺y₀ + (I − P) x_c: without noise the very image. Ten coils go in two parts."""
+    scan = upmri.simulate(upmri.demo.brain()[:1, ::3, ::3], coils=10, acceleration=4, acs=6, noise=0)
+    problem = Problem(scan, CPU, torch.Generator())
+    images = scan.maps[0] * scan.reference[0]
+    scale = ifft2c(scan.kspace)[0].abs().flatten(1).quantile(0.999, dim=1)
+    parts, calls = (images / scale[:, None, None]).split(8), []
+
+    def network(z, t):
+        assert len(z) == len(t)
+        calls.append(len(z))
+        return -parts[0 if len(z) == 8 else 1]
+
+    known(monkeypatch, model, network)
+    with torch.no_grad():
+        found = Gtf2m(model="known", steps=3, read_out=read).reconstruct(problem) * problem.scale[:, None, None]
+    assert calls == ([8, 2] if read else [8] * 5 + [2] * 5)
+    assert (found - scan.reference).norm() < 1e-4 * scan.reference.norm()
+    assert (ifft2c(scan.kspace)[0] - images).norm() > 0.1 * images.norm()  # there was something to find
+
+
+def test_each_coil_comes_with_its_own_noise(model):
+    """σ₀ over the scale by which its image was divided, nine of two slices in order."""
+    scan = upmri.simulate(upmri.demo.brain()[:2, ::3, ::3], coils=9, acceleration=2, acs=10, noise=0.02)
+    problem, seen = Problem(scan, CPU, torch.Generator()), []
+
+    def solve(coil, z, sigma):
+        seen.append((coil.mask, z, sigma))
+        return z
+
+    found = coil_by_coil(solve, problem.operator, problem.kspace, torch.tensor([0.1, 0.3]))
+    masks, z, sigma = (torch.cat(part) for part in zip(*seen, strict=True))
+    assert [len(part) for part, _, _ in seen] == [8, 8, 2]
+    level = torch.tensor([0.1, 0.3]).repeat_interleave(9)
+    whole = ifft2c(problem.kspace).flatten(0, 1)
+    assert torch.allclose(z / sigma[:, None, None], whole / level[:, None, None], rtol=1e-4, atol=1e-4)
+    assert torch.equal(masks, scan.mask.repeat_interleave(9, 0))
+    assert torch.allclose(found, problem.adjoint, atol=1e-5)
+    one, other = (recon(replace(scan[0], noise=level), model).image for level in (0.02, 0.5))
+    assert (one - other).norm() > 1e-3 * one.norm()
+
+
+def test_coils_are_combined_where_any_sees_anything(rng):
+    maps, image = 3 * rng(2, 4, 5, 6), rng(2, 5, 6)
+    maps[..., 0] = 0
+    found = combine(maps * image[:, None], maps)
+    assert torch.allclose(found[..., 1:], image[..., 1:])
+    assert (found[..., 0] == 0).all()
+
+
+def test_every_coil_agrees_with_its_data(scan, model):
+    problem = Problem(scan[0], CPU, torch.Generator().manual_seed(0))
+    y = problem.kspace[0]
+    z, masks = ifft2c(y), problem.operator.mask.expand(4, -1, -1)
+    network = weights.load(model).network
+    for settings in ({}, {"read_out": True}, {"null_noise": True}):
+        with torch.no_grad():
+            solve = Gtf2m(steps=3, **settings).passes(network, problem.generator)
+            x = solve(single_coil(masks, z), z, torch.zeros(4))
+        assert (masks * fft2c(x) - y).norm() < 1e-5 * y.norm()
+        assert (~masks * fft2c(x)).norm() > 1e-3 * y.norm()
+
+
+def test_the_published_noise_stays_in_the_image(model):
+    """With one coil that sees everything alike the switch adds (I − P) ζ, whatever the network; without it none is."""
+    image = torch.from_numpy(upmri.demo.brain()[:1, ::3, ::3].copy()).to(torch.complex64)
+    mask = random_lines(32, 2, acs=10)
+    scan = upmri.Scan(kspace=fft2c(image)[:, None] * mask, mask=mask, maps=torch.ones(1, 1, 32, 32) + 0j, noise=0.1)
+    loud, silent = (recon(scan, model, seed=4, null_noise=on).image for on in (True, False))
+    zeta = noise(image, torch.Generator().manual_seed(4))
+    scale = Problem(scan, CPU, torch.Generator()).scale
+    unseen = scale * (zeta - ifft2c(mask * fft2c(zeta)))
+    assert (loud - silent - unseen).norm() < 1e-4 * unseen.norm()
+    assert torch.equal(silent, recon(scan, model, seed=5).image)
+
+
+# The method.
+
+
+def test_what_it_says_of_itself():
+    assert (Gtf2m.name, Gtf2m.needs, Gtf2m.evaluations) == ("gtf2m", "undersampled scans", 20)
+    assert upmri.methods.find("gtf2m") is Gtf2m
+    assert Gtf2m() == Gtf2m(steps=10, null_noise=False, read_out=False)
+    assert Gtf2mLesson().coils_per_slice == 1
+
+
+def test_slices_settings_and_support(scan, model):
+    rec = recon(scan, model)
+    assert rec.image.shape == scan.reference.shape
+    assert torch.view_as_real(rec.image).isfinite().all()
+    assert (rec.image[(scan.maps == 0).all(1)] == 0).all()
+    expected = {"steps": 3, "null_noise": False, "read_out": False, "sha256": weights.load(model).digest}
+    assert expected.items() <= rec.settings.items()
+    alone = recon(scan[1], model).image
+    assert (rec.image[1:] - alone).norm() < 1e-4 * alone.norm()
+    for settings in ({"steps": 5}, {"read_out": True}, {"null_noise": True}):
+        assert (recon(scan, model, **settings).image - rec.image).norm() > 1e-4 * rec.image.norm()
+
+
+def test_everything_scales_with_the_scan_and_with_each_coil(scan, model):
+    loud = replace(scan, kspace=1000 * scan.kspace, noise=1000 * scan.noise)
+    one, other = (recon(s, model).image for s in (scan, loud))
+    assert (other - 1000 * one).norm() < 1e-3 * other.norm()
+    gains = torch.tensor([1, 0.01, 1, 10])[:, None, None]
+    z, masks, network = ifft2c(scan.kspace[0]), scan.mask[:1].expand(4, -1, -1), weights.load(model).network
+    known_, scale = gtf2m.coil_images((gains * scan.kspace[0])[None])
+    plain, own = gtf2m.coil_images(scan.kspace[:1])
+    assert torch.allclose(known_, plain, rtol=1e-4, atol=1e-6)
+    assert torch.allclose(scale, own * gains[:, 0, 0], rtol=1e-4)
+    with torch.no_grad():
+        solve = Gtf2m(read_out=True).passes(network, torch.Generator())
+        raw = [solve(single_coil(masks, z), g * z, torch.ones(4)) for g in (1, gains)]
+    assert (raw[1] - gains * raw[0]).norm() > 1e-3 * raw[1].norm()  # the network itself would not
+
+
+def test_validation_looks_at_the_read_out_of_what_is_given(model, scan):
+    loaded = weights.load(model)
+    problem = Problem(scan, CPU, torch.Generator())
+    with torch.no_grad():
+        found = loaded.lesson.predict(loaded.network, problem.operator, problem.kspace, problem.sigma)
+        more = loaded.lesson.predict(loaded.network, problem.operator, problem.kspace + 1, problem.sigma)
+        expected = Gtf2m(model=str(model), read_out=True).reconstruct(problem)
+        beyond = problem.kspace + ~problem.operator.mask[:, None]  # lines that are held out
+        same = loaded.lesson.predict(loaded.network, problem.operator, beyond, problem.sigma)
+    assert (found - expected).norm() < 1e-5 * expected.norm()
+    assert torch.equal(found, same)
+    assert not torch.allclose(found, more, rtol=0.01)
+
+
+@pytest.mark.filterwarnings("ignore:.*phase-encoding lines are in no")
+def test_it_learns_without_the_truth(scan, tmp_path):
+    replace(scan, reference=None).save(tmp_path / "scan.h5")
+    config = {
+        "output": str(tmp_path / "run"), "method": "gtf2m", "lesson": {"size": "tiny", "coils_per_slice": 3},
+        "train": {"scans": [str(tmp_path)]}, "validation": {"scans": [str(tmp_path)], "limit": 1},
+        "steps": 3, "batch": 2, "rate": 1e-3, "device": "cpu",
+    }  # fmt: skip
+    path = train(config)
+    learnt = weights.load(path)
+    assert learnt.method == "gtf2m"
+    assert learnt.lesson == Gtf2mLesson(size="tiny", coils_per_slice=3)
+    assert learnt.network.network.out.weight.abs().max() > 0  # it began at zero
+    assert np.isfinite(learnt.card["training"]["validation"]["held_out"])
+    assert torch.view_as_real(recon(scan, path).image).isfinite().all()
+
+
+def test_weights_of_another_method_are_refused(scan, model, tmp_path):
+    stranger = save(tmp_path, "upmri-paper", PaperLesson(size="tiny"))  # the same network
+    with pytest.raises(InputError, match="holds weights of upmri-paper, expected some of gtf2m$"):
+        recon(scan, stranger)
+    with pytest.raises(InputError, match="holds weights of gtf2m, expected some of upmri-paper$"):
+        upmri.reconstruct(scan, "upmri-paper", model=model)
+    with pytest.raises(InputError, match="model: no weights of gtf2m"):
+        recon(scan)
+
+
+def test_settings_are_checked():
+    with pytest.raises(InputError, match="lesson.size: expected one of tiny"):
+        Gtf2mLesson(size="vast")
+    with pytest.raises(InputError, match="lesson.coils_per_slice: expected at least 1, got 0"):
+        Gtf2mLesson(coils_per_slice=0)
+    with pytest.raises(InputError, match="^steps: expected at least 1, got 0"):
+        Gtf2m(steps=0)
