@@ -141,7 +141,10 @@ class Peer:
     def lesson(self, lesson: Any, module: str, gap: Tensor, **same: Any) -> tuple[float, float]:
         """[SURE/share + α gap]/‖y‖²; deepinv's gap is a mean over 2HW pixels."""
         units, batch = [self.unit(1), self.unit(2)], self.batch
-        with patch.multiple(f"upmri.methods.{module}", unit_noise=lambda *_: units.pop(0), **same):
+        with (
+            patch.multiple(f"upmri.methods.{module}", **same),
+            patch.object(Batch, "unit_noise", lambda *_: units.pop(0)),
+        ):
             ours = lesson.loss(self.network, batch)
         theirs = self.sure()[1] / batch.mask.double().mean().item() + lesson.alpha * self.pixels * gap.item()
         return ours.item(), theirs / energy(batch.mask, batch.kspace).item()
@@ -168,7 +171,7 @@ class Peer:
         """Our lesson with the split of a fixed seed, and theirs with the same; factor: from their mean to ours."""
         unit, masks, physics = self.unit(2), [], self.physics()
         watch = self.network.register_forward_pre_hook(lambda _, inputs: masks.append(inputs[0].mask))
-        with patch("upmri.methods.robust_ssdu.complex_normal", lambda *_: unit[0]):
+        with patch.object(Batch, "unit_noise", lambda *_: unit):
             ours = lesson.loss(self.network, replace(self.batch))
         watch.remove()
         theirs = loss(fixed(self.mask(masks[0]), self.chances(KEPT)))
@@ -188,7 +191,10 @@ class Peer:
         parts = [Part(batch.mask & ~out, torch.ones_like(weight)), Part(batch.mask & out, weight)]
         unit = self.unit(1, flat := (1, 2, *batch.kspace.shape[-2:]))[:, None]
         scan = replace(batch, sigma=torch.full_like(weight, sigma * 2**0.5))
-        with patch.multiple("upmri.methods.ensure", unit_noise=lambda *_: unit, inverse_probability=lambda *_: parts):
+        with (
+            patch.object(Batch, "unit_noise", lambda *_: unit),
+            patch("upmri.methods.ensure.inverse_probability", lambda *_: parts),
+        ):
             ours = EnsureLesson().loss(self.network, scan)
         physics, y = dinv.physics.MRI(mask=self.mask(batch.mask)), self.y.reshape(flat)
         rng, root = torch.Generator().manual_seed(1), parts[0].mask + parts[1].mask / p**0.5

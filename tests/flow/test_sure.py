@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from upmri.flow.sure import Part, divergence, sure, unit_noise
+from upmri.flow.sure import Part, divergence, sure
 from upmri.networks.modl import MoDL
 from upmri.networks.varnet import VarNet
 from upmri.physics.fourier import fft2c, ifft2c
@@ -148,14 +148,3 @@ def test_a_blank_slice_has_a_finite_loss(rng):
     operator = SenseOperator(make_maps(rng), LINES)
     y, unit, sigma = torch.zeros(1, COILS, H, W) + 0j, rng(1, COILS, H, W), torch.ones(1, dtype=torch.float64)
     assert sure(lambda _, z: 0.5 * z, operator, y, sigma, unit)[0].isfinite().all()
-
-
-def test_noise_is_of_unit_variance_and_each_slice_s_own():
-    generators = [torch.Generator().manual_seed(seed) for seed in (1, 2, 1)]
-    noise = unit_noise(torch.empty(3, 5, 40, 50), generators)
-    assert noise.shape == (3, 5, 40, 50)
-    assert noise.abs().square().mean() == pytest.approx(1, rel=0.03)
-    assert noise.real.square().mean() == pytest.approx(0.5, rel=0.03)
-    assert torch.equal(noise[0], noise[2])
-    assert not torch.allclose(noise[0], noise[1])
-    assert not torch.allclose(noise, unit_noise(noise, generators))

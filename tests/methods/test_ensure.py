@@ -8,7 +8,7 @@ import torch
 import upmri
 from upmri import InputError
 from upmri.flow.ssdu import energy, misfit
-from upmri.methods import ensure, find
+from upmri.methods import find
 from upmri.methods.base import Problem
 from upmri.methods.ensure import EnsureLesson, inverse_probability
 from upmri.networks.modl import MoDL
@@ -169,7 +169,7 @@ def square(values):
 @pytest.mark.parametrize("bend", [0.0, 0.5], ids=["linear", "nonlinear"])
 def test_the_loss_and_its_gradient_written_out(head, monkeypatch, rng, bend):
     unit = rng(*head.kspace.shape)
-    monkeypatch.setattr(ensure, "unit_noise", lambda *_: unit)
+    monkeypatch.setattr(Batch, "unit_noise", lambda *_: unit)
     network, A, y, sigma = Taught(bend), Plain(head.maps, head.mask), head.kspace, head.sigma
     found = EnsureLesson().loss(network, head)
     w = weights(inverse_probability(head.mask, y.shape[-2], sigma))[:, None]

@@ -8,7 +8,7 @@ import torch
 import upmri
 from upmri import InputError
 from upmri.flow.ssdu import outside
-from upmri.methods import find, moi
+from upmri.methods import find
 from upmri.methods.base import Problem
 from upmri.methods.moi import MoiLesson, redraw
 from upmri.networks.modl import MoDL
@@ -91,7 +91,7 @@ def square(values):
 def test_the_loss_and_its_gradient_written_out(batch, monkeypatch, rng, bend):
     b, e = (rng(*batch.kspace.shape) for _ in range(2))
     queue = [b, e]
-    monkeypatch.setattr(moi, "unit_noise", lambda *_: queue.pop(0))
+    monkeypatch.setattr(Batch, "unit_noise", lambda *_: queue.pop(0))
     network = Watched(a=bend)
     found = MoiLesson(alpha=0.7).loss(network, batch)
     other = network.asked[2][0].mask

@@ -82,7 +82,7 @@ def test_the_loss_and_its_gradient_written_out(batch, monkeypatch, rng, transfor
     units = [rng(*batch.kspace.shape) for _ in range(2)]
     matrix = draw_turns(transform, [torch.Generator().manual_seed(s) for s in (1, 2)])
     queue = list(units)
-    monkeypatch.setattr(rei, "unit_noise", lambda *_: queue.pop(0))
+    monkeypatch.setattr(Batch, "unit_noise", lambda *_: queue.pop(0))
     monkeypatch.setattr(rei, "draw_turns", lambda kind, _: matrix if kind == transform else None)
     network = Watched(a=bend)
     found = ReiLesson(alpha=0.7, transform=transform).loss(network, batch)

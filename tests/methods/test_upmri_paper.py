@@ -14,7 +14,6 @@ from upmri.methods.upmri_paper import PaperLesson, UpmriPaper
 from upmri.physics.fourier import fft2c, ifft2c
 from upmri.physics.masks import random_lines
 from upmri.physics.sense import SenseOperator
-from upmri.physics.simulate import complex_normal
 from upmri.training.data import Batch
 
 SHAPE = (2, 4, 6)
@@ -136,7 +135,7 @@ def written_out(make, dense):
     def compute(velocity, law):
         batch = make()
         t, x1 = batch.times(law).double(), batch.noise()
-        zeta = torch.stack([complex_normal((4, 6), g) for g in batch.generators]).to(torch.complex128)
+        zeta = batch.unit_noise(4, 6).to(torch.complex128)
         rows = []
         for i in range(2):
             part = slice(i, i + 1)

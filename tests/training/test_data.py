@@ -19,7 +19,7 @@ from upmri.physics.fourier import fft2c
 from upmri.physics.masks import poisson_disc, random_lines
 from upmri.physics.sense import SenseOperator
 from upmri.training.config import DataConfig
-from upmri.training.data import Slices
+from upmri.training.data import Batch, Slices
 from upmri.training.prepare import prepare
 
 CPU = torch.device("cpu")
@@ -479,3 +479,15 @@ def test_resident_slices_are_the_same(simulated, cache):
     here, there = (Slices(files, CPU, resident=resident).batch(5, 4, 0, flips=True) for resident in (True, False))
     for name in ("kspace", "maps", "mask", "sigma", "reference"):
         assert torch.equal(getattr(here, name), getattr(there, name))
+
+
+def test_noise_of_unit_variance_is_each_slice_s_own_and_new_at_each_call():
+    y = torch.zeros(3, 5, 40, 50, dtype=torch.complex64)
+    batch = Batch(y, y, torch.ones(3, 1, 50) > 0, torch.ones(3), None, (1, 2, 1))
+    noise = batch.unit_noise(5, 40, 50)
+    assert noise.shape == y.shape
+    assert noise.abs().square().mean() == pytest.approx(1, rel=0.03)
+    assert noise.real.square().mean() == pytest.approx(0.5, rel=0.03)
+    assert torch.equal(noise[0], noise[2])
+    assert not torch.allclose(noise[0], noise[1])
+    assert not torch.allclose(noise, batch.unit_noise(5, 40, 50))

@@ -20,7 +20,6 @@ from torch import Tensor
 
 from upmri.flow.ssdu import misfit
 from upmri.physics.sense import SenseOperator
-from upmri.physics.simulate import complex_normal
 
 Reconstructor = Callable[[SenseOperator, Tensor], Tensor]
 """A and A*y ↦ the image, (slice, H, W)."""
@@ -95,8 +94,3 @@ def divergence(network: Callable[[Tensor], Tensor], at: Tensor, known: Tensor, p
         step = (_STEP * torch.where(size > 0, size, 1))[:, None, None]  # from 0 there is no share to take
     change = (network(at + step * probe) - known) / step
     return (probe.conj() * change).real.sum((-2, -1))
-
-
-def unit_noise(like: Tensor, generators: Sequence[torch.Generator]) -> Tensor:
-    """CN(0, I) of the shape of a batch's k-space and on its device, by one generator a slice."""
-    return torch.stack([complex_normal(tuple(like.shape[1:]), generator) for generator in generators]).to(like.device)

@@ -16,7 +16,6 @@ from upmri.methods.base import Problem
 from upmri.methods.ddnm import Diffusion, DiffusionLesson
 from upmri.methods.dds import proximal_step
 from upmri.physics.sense import SenseOperator
-from upmri.physics.simulate import complex_normal
 from upmri.training.data import Batch
 
 # Validation looks at an image of so many steps, always from the same noise.
@@ -75,8 +74,7 @@ class AmbientLesson(DiffusionLesson):
         x = image(z)
         loss = misfit(x, batch.maps, batch.mask, batch.kspace)
         if self.divergence:
-            shape = tuple(batch.kspace.shape[1:])
-            probe = torch.stack([complex_normal(shape, g) for g in batch.generators]).to(z)
+            probe = batch.unit_noise(*batch.kspace.shape[1:])
             term = divergence(image, shown, z, shown.adjoint(probe), no_filter, known=x)
             loss = loss + 2 * a[:, 0, 0] * batch.sigma.square() * term
         return loss / z[0].numel()

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from upmri.flow.ssdu import energy, outside
-from upmri.flow.sure import Part, sure, unit_noise
+from upmri.flow.sure import Part, sure
 from upmri.methods.learned import OneEvaluation
 from upmri.methods.unrolls import Unrolls
 from upmri.physics.sense import SenseOperator
@@ -46,7 +46,7 @@ class EnsureLesson(Unrolls):
 
     def loss(self, network: nn.Module, batch: Batch) -> Tensor:
         """The estimate relative to the energy of the samples, (slice,)."""
-        operator, unit = SenseOperator(batch.maps, batch.mask), unit_noise(batch.kspace, batch.generators)
+        operator, unit = SenseOperator(batch.maps, batch.mask), batch.unit_noise(*batch.kspace.shape[1:])
         parts = inverse_probability(batch.lines, batch.kspace.shape[-2], batch.sigma)
         error, _ = sure(network, operator, batch.kspace, batch.sigma, unit, parts)
         return error / energy(batch.mask, batch.kspace)

@@ -19,7 +19,6 @@ from upmri.networks.adm import SIZES
 from upmri.networks.image import ImageNetwork
 from upmri.physics.fourier import fft2c, ifft2c
 from upmri.physics.sense import SenseOperator
-from upmri.physics.simulate import complex_normal
 from upmri.training.data import Batch
 
 CoilSolver = Callable[[SenseOperator, Tensor, Tensor], Tensor]
@@ -87,7 +86,7 @@ class Gtf2mLesson(Lesson):
         v = velocity(z)
         loss = projected_loss(v, operator, far - adjoint, _weighted(1 / p))
         if self.divergence:
-            zeta = torch.stack([complex_normal(tuple(z.shape[1:]), g) for g in coils.generators]).to(z)
+            zeta = coils.unit_noise(*z.shape[1:])
             term = divergence(velocity, operator, z, operator.normal(zeta), _weighted(p.rsqrt()), known=v)
             loss = loss - 2 * (1 - t) * coils.sigma.square() * term
         return (loss / z[0].numel()).reshape(len(batch), -1).mean(1)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from upmri.errors import InputError
 from upmri.flow.remeasure import inconsistency
 from upmri.flow.ssdu import energy, outside
-from upmri.flow.sure import sure, unit_noise
+from upmri.flow.sure import sure
 from upmri.methods.learned import OneEvaluation
 from upmri.methods.unrolls import Unrolls
 from upmri.physics.sense import SenseOperator
@@ -49,10 +49,10 @@ class MoiLesson(Unrolls):
     def loss(self, network: nn.Module, batch: Batch) -> Tensor:
         """SURE and the inconsistency between two masks, relative to the energy of the samples, (slice,)."""
         operator, generators, readout = SenseOperator(batch.maps, batch.mask), batch.generators, batch.kspace.shape[-2]
-        error, image = sure(network, operator, batch.kspace, batch.sigma, unit_noise(batch.kspace, generators))
+        error, image = sure(network, operator, batch.kspace, batch.sigma, batch.unit_noise(*batch.kspace.shape[1:]))
         masks = [redraw(mask, readout, g) for mask, g in zip(batch.lines, generators, strict=True)]
         other = SenseOperator(batch.maps, torch.stack(masks))
-        gap = inconsistency(network, other, image, batch.sigma, unit_noise(batch.kspace, generators))
+        gap = inconsistency(network, other, image, batch.sigma, batch.unit_noise(*batch.kspace.shape[1:]))
         share = batch.mask.to(error.dtype).mean((1, 2))
         return (error / share + self.alpha * gap) / energy(batch.mask, batch.kspace)
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from upmri.errors import InputError
 from upmri.flow.remeasure import inconsistency
 from upmri.flow.ssdu import energy
-from upmri.flow.sure import sure, unit_noise
+from upmri.flow.sure import sure
 from upmri.flow.turn import TRANSFORMS, Transform, draw_turns, turn_scan
 from upmri.methods.cascades import Cascades
 from upmri.methods.learned import OneEvaluation
@@ -53,9 +53,9 @@ class ReiLesson(Cascades):
     def loss(self, network: nn.Module, batch: Batch) -> Tensor:
         """SURE and the inconsistency of the turned image, relative to the energy of the samples, (slice,)."""
         operator, generators = SenseOperator(batch.maps, batch.mask), batch.generators
-        error, image = sure(network, operator, batch.kspace, batch.sigma, unit_noise(batch.kspace, generators))
+        error, image = sure(network, operator, batch.kspace, batch.sigma, batch.unit_noise(*batch.kspace.shape[1:]))
         turned, maps = turn_scan(image, batch.maps, draw_turns(self.transform, generators))
-        noise = unit_noise(batch.kspace, generators)
+        noise = batch.unit_noise(*batch.kspace.shape[1:])
         gap = inconsistency(network, SenseOperator(maps, batch.mask), turned, batch.sigma, noise)
         share = batch.mask.to(error.dtype).mean((1, 2))
         return (error / share + self.alpha * gap) / energy(batch.mask, batch.kspace)

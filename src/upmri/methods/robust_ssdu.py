@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor, nn
 
 from upmri.errors import InputError
@@ -13,7 +12,6 @@ from upmri.methods.base import Problem
 from upmri.methods.cascades import Cascades
 from upmri.methods.learned import Learned
 from upmri.physics.sense import SenseOperator
-from upmri.physics.simulate import complex_normal
 from upmri.training.data import Batch
 
 
@@ -53,7 +51,7 @@ class RobustSsduLesson(Cascades):
         second, readout, device = SecondMask(self.kept), batch.kspace.shape[-2], batch.mask.device
         given, judged = split(second.draw, batch.lines, readout, batch.generators)
         given, judged = given.to(device), judged.to(device)
-        unit = torch.stack([complex_normal(tuple(batch.kspace.shape[1:]), g) for g in batch.generators]).to(device)
+        unit = batch.unit_noise(*batch.kspace.shape[1:])
         noisier = batch.kspace + self.alpha * batch.sigma[:, None, None, None] * unit
         theta = SenseOperator(batch.maps, given)
         prediction = network(theta, theta.adjoint(noisier))

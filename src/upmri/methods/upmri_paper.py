@@ -19,7 +19,6 @@ from upmri.methods.learned import Learned
 from upmri.networks.adm import SIZES
 from upmri.networks.image import ImageNetwork
 from upmri.physics.sense import SenseOperator
-from upmri.physics.simulate import complex_normal
 from upmri.training.data import Batch
 
 
@@ -82,7 +81,7 @@ class PaperLesson(Lesson):
         v = velocity(z)
         loss = projected_loss(v, operator, far - adjoint, project)
         if self.divergence and not self.supervised:  # the truth has no noise
-            zeta = torch.stack([complex_normal(tuple(z.shape[1:]), g) for g in batch.generators]).to(z.device)
+            zeta = batch.unit_noise(*z.shape[1:])
             term = divergence(velocity, operator, z, operator.normal(zeta), project, known=v)
             loss = loss - 2 * (1 - t) * batch.sigma.square() * term
         return loss / z[0].numel()

@@ -203,8 +203,11 @@ def smooth_phase(
 
 
 def complex_normal(shape: tuple[int, ...], generator: torch.Generator, *, sigma: float = 1.0) -> Tensor:
-    """Draw e ~ CN(0, σ²), E|e|² = σ²: complex64, each of its two channels of variance σ²/2."""
-    return sigma * torch.randn(shape, dtype=torch.complex64, generator=generator)
+    """Draw e ~ CN(0, σ²), E|e|² = σ²: complex64, each of its two channels of variance σ²/2.
+
+    Where the generator lives.
+    """
+    return sigma * torch.randn(shape, dtype=torch.complex64, generator=generator, device=generator.device)
 
 
 def _normalised(image: ArrayLike | Tensor) -> tuple[Tensor, float]:

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-# Rows factored together: few enough that cropping to their common support pays, enough to amortise calls.
-_CPU_ROWS, _CUDA_ROWS = 16, 32
-# Bytes one block of factors may take while it is being made, on an accelerator.
+# Rows factored together on the CPU: few enough that cropping to their common support pays, enough to amortise calls.
+_CPU_ROWS = 16
+# Bytes of factors made together on an accelerator. It waits for calls more than for arithmetic: as many as there are.
 _CUDA_BLOCK = 2 << 30
 
 
@@ -218,7 +218,7 @@ def row_blocks(maps: Tensor) -> list[Block]:
         n_step, h_step = 1, _CPU_ROWS
     else:
         rows = max(1, _CUDA_BLOCK // (width**2 * maps.element_size()))
-        h_step = min(_CUDA_ROWS, rows)
+        h_step = min(height, rows)
         n_step = max(1, rows // h_step)
     blocks = []
     for s in range(0, n, n_step):

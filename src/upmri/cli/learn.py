@@ -1,0 +1,111 @@
+"""Commands around what is learnt: `train`, `methods`, `models`."""
+
+from __future__ import annotations
+
+import json
+import os
+import warnings
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from upmri import console
+from upmri.cli.options import Json, Quiet, app
+from upmri.errors import InputError
+
+
+@app.command()
+def train(
+    config: Annotated[Path, typer.Argument(metavar="CONFIG.yaml", help="What to train, on what, and how.")],
+    changes: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a key, as in train.coils=8.")
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on from the output folder's checkpoint.")] = False,
+    quiet: Quiet = False,
+) -> None:
+    """Train a method on undersampled scans, and print where its weights are. With several GPUs: torchrun -m upmri …."""
+    from upmri.training.config import read_config
+    from upmri.training.loop import DivergedError
+    from upmri.training.loop import train as run
+
+    try:
+        told = read_config(config, tuple(changes or ()))
+    except InputError as error:
+        named = str(error).startswith((str(config), "--set"))
+        raise error if named else InputError(f"{config}: {error}") from error
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore" if quiet else "default", UserWarning)
+            warnings.showwarning = console.warn
+            path = run(told, resume=resume, progress=not quiet)
+    except DivergedError as error:
+        console.complain(error)
+        raise typer.Exit(1) from error
+    if not quiet and os.environ.get("RANK", "0") == "0":
+        typer.echo(path)
+
+
+@app.command("methods")
+def methods_(as_json: Json = False) -> None:
+    """List the methods, what each needs and what it does."""
+    from upmri import methods
+
+    kinds = {name: methods.find(name) for name in methods.names()}
+    facts: list[dict[str, Any]] = [
+        {
+            "name": name,
+            "needs": kind.needs,
+            "evaluations": kind.evaluations,
+            "weights": None if kind.lesson is None else list(methods.at_hand(name)),
+            "what": kind.summary,
+        }
+        for name, kind in kinds.items()
+    ]
+    if as_json:
+        typer.echo(json.dumps(facts, indent=2))
+        return
+    lines = []
+    for fact in facts:
+        lines.append((fact["name"], fact["what"]))
+        if fact["weights"] is not None:
+            count = f"{fact['evaluations']} evaluation{'s' * (fact['evaluations'] != 1)}"
+            held = console.plain(fact["weights"]) or "train it"
+            lines.append(("", f"learns from {fact['needs']}, {count}, weights: {held}"))
+    console.listing(lines)
+
+
+@app.command()
+def models(as_json: Json = False) -> None:
+    """List the weights at hand, the package's and those in UPMRI_MODELS: what each learnt, and what was measured."""
+    from upmri import weights
+
+    facts: list[dict[str, Any]] = []
+    for name in weights.names():
+        card = weights.card(name)
+        facts.append(
+            {
+                "name": name,
+                "method": card.get("method"),
+                "megabytes": round(weights.find(name).stat().st_size / 1e6, 1),
+                "about": card.get("about"),
+                "seconds": weights.seconds(card),
+                "figures": card.get("figures"),
+                "licence": card.get("licence"),
+            }
+        )
+    if as_json:
+        typer.echo(json.dumps(facts, indent=2))
+    elif facts:
+        lines: list[tuple[str, Any]] = []
+        for fact in facts:
+            lines += [
+                (fact["name"], f"{fact['method']}, {fact['megabytes']} MB"),
+                ("  trained on", fact["about"]),
+                ("  for", fact["seconds"] and f"{fact['seconds']:g} s"),
+                ("  measured", fact["figures"]),
+                ("  licence", fact["licence"]),
+            ]
+        console.listing(lines)
+    else:
+        console.say("No weights are at hand; `upmri train` makes some.")

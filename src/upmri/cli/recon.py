@@ -1,0 +1,121 @@
+"""`upmri recon`: from scans to images."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from upmri import console
+from upmri.cli.options import Device, Json, Overwrite, Quiet, Seed, app
+from upmri.errors import InputError
+from upmri.methods import DEFAULT
+
+if TYPE_CHECKING:
+    from upmri.scan import Reconstruction
+
+
+@app.command()
+def recon(
+    scans: Annotated[list[Path], typer.Argument(metavar="SCAN…", help="Scans of any supported format.")],
+    method: Annotated[str, typer.Option("--method", "-m", help="One of `upmri methods`.")] = DEFAULT,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME|FILE", help="Weights: one of `upmri models`, or a file; by default what suits best."
+        ),
+    ] = None,
+    slices: Annotated[str | None, typer.Option(help="Which slices, as in 3:7.")] = None,
+    steps: Annotated[int | None, typer.Option(help="Iterations, where the method has them.")] = None,
+    samples: Annotated[int, typer.Option(help="Give so many images, and their deviation (.h5, .dcm, NIfTI).")] = 1,
+    adapt: Annotated[int | None, typer.Option(help="Steps of training on each slice itself, first.")] = None,
+    damping: Annotated[
+        float | None, typer.Option("--lambda", help="Regularisation; from the noise by default.")
+    ] = None,
+    target: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", help="File to write (.nii.gz, .nii, .h5, .npy, .cfl, .png, .dcm), or a folder."),
+    ] = None,
+    keep_phase: Annotated[bool, typer.Option("--complex", help="Keep the phase in NIfTI.")] = False,
+    overwrite: Overwrite = False,
+    seed: Seed = 0,
+    device: Device = "auto",
+    max_gib: Annotated[float | None, typer.Option(help="Most to read at once; half of free memory if unsaid.")] = None,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Reconstruct scans, slice by slice; by default into SCAN.nii.gz in the current folder."""
+    from upmri import formats
+    from upmri.methods import build, reconstruct_slices
+
+    settings: dict[str, Any] = {
+        "model": model, "steps": steps, "samples": None if samples == 1 else samples, "adapt": adapt, "damping": damping
+    }  # fmt: skip
+    build(method, **settings)  # a wrong setting is told before anything is read
+    limit = formats.MAX_BYTES if max_gib is None else int(max_gib * 2**30)
+    results, failed = [], False
+    for path, destination in zip(scans, _targets(scans, target), strict=True):
+        try:
+            formats.check_target(destination, overwrite=overwrite, complex=keep_phase, deviations=samples > 1)
+            with formats.open_source(path, max_bytes=limit) as source:
+                rec = reconstruct_slices(
+                    source.each(slices), len(source.indices(slices)), method,
+                    seed=seed, device=device, progress=not quiet and not as_json, **settings
+                )  # fmt: skip
+            rec.save(destination, overwrite=overwrite, complex=keep_phase)
+        except InputError as error:
+            named = str(path) in str(error) or str(destination) in str(error)
+            console.complain(error if named else InputError(f"{path}: {error}"))
+            failed = True
+            continue
+        results.append(_summary(path, destination, rec))
+        if not quiet and not as_json:
+            console.say(_line(results[-1]))
+    if as_json:
+        typer.echo(json.dumps(results, indent=2))
+    if failed:
+        raise typer.Exit(2)
+
+
+def _targets(scans: list[Path], target: Path | None) -> list[Path]:
+    """Where each scan's image goes: the file that was named, or a file a scan in the folder that was."""
+    from upmri.formats import suffixes
+
+    names = [f"{path.name.split('.')[0] or path.name}.nii.gz" for path in scans]
+    if target is not None and target.name.lower().endswith(suffixes()):
+        if len(scans) > 1:
+            raise InputError(f"--out: {target} is one file for {len(scans)} scans; give a folder")
+        return [target]
+    if target is not None and target.suffix and not target.is_dir():
+        raise InputError(f"--out: {target} is neither a folder nor a name that ends in {', '.join(suffixes())}")
+    if len(set(names)) < len(names):
+        raise InputError("SCAN: two scans of the same name would be written to the same file; do them one by one")
+    folder = target or Path()
+    folder.mkdir(parents=True, exist_ok=True)
+    return [folder / name for name in names]
+
+
+def _summary(path: Path, destination: Path, rec: Reconstruction) -> dict[str, Any]:
+    from upmri.evaluation import evaluate
+
+    summary = {
+        "scan": str(path),
+        "out": str(destination),
+        "method": rec.method,
+        "settings": rec.settings,
+        "slices": len(rec),
+        "seconds": round(rec.seconds, 3),
+    }
+    return summary if rec.reference is None else summary | evaluate(rec)
+
+
+def _line(result: dict[str, Any]) -> str:
+    scores = f", PSNR {result['psnr']:.2f} dB, SSIM {result['ssim']:.3f}" if "psnr" in result else ""
+    slices = f"{result['slices']} slice{'s' * (result['slices'] != 1)}"
+    model = result["settings"].get("model")
+    weights = "" if model is None else f" with weights {model}"
+    gain = result["settings"].get("held_out")
+    weights += "" if gain is None else f" ({gain:+.1f} dB over SENSE on held-out lines)"
+    return f"{result['out']}: {slices} by {result['method']}{weights} in {result['seconds']:.1f} s{scores}"
