@@ -10,7 +10,8 @@ from upmri.errors import InputError
 from upmri.flow.split import SplitLaw
 from upmri.methods import find
 from upmri.methods.upmri import UpmriLesson
-from upmri.training.config import DataConfig, TrainConfig, build, read_config
+from upmri.settings import build
+from upmri.training.config import DataConfig, TrainConfig, read_config
 
 FULL = """
 output: run

@@ -23,7 +23,8 @@ from upmri.errors import InputError
 from upmri.methods.upmri import UpmriLesson
 from upmri.networks.adm import SIZES
 from upmri.training import checkpoint, train
-from upmri.training.config import TrainConfig, build, read_config
+from upmri.settings import build
+from upmri.training.config import TrainConfig, read_config
 from upmri.training.data import Slices
 from upmri.training.loop import DivergedError, _schedule
 from upmri.training.prepare import prepare

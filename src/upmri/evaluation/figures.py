@@ -40,6 +40,7 @@ def comparison(
     error_gain: float = 5,
     title: str = "",
     slice: int | None = None,  # noqa: A002
+    wrap: int | None = None,
 ) -> Figure:
     """Draw magnitude images in a row, the reference first, and beneath each its magnified error ||x| − |x₀||.
 
@@ -62,6 +63,8 @@ def comparison(
         Printed above all.
     slice
         Which slice to show; the middle one when None.
+    wrap
+        Images in a row, at the most, besides the reference, which every row has; None puts all into one.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -79,26 +82,34 @@ def comparison(
         scores = {name: evaluate(x, x0) for name, x in xs.items()}
     top = x0.quantile(0.995).item()
 
-    columns, panel = 1 + len(xs), _PANEL * x0.shape[0] / x0.shape[1]
-    above = _MARGIN / 2 + _HEAD + (_TITLE if title else 0)
-    width = 2 * _MARGIN + columns * (_PANEL + _GAP) - _GAP
-    height = above + 2 * panel + _GAP + _MARGIN
+    names = list(xs)
+    length = len(names) if wrap is None else min(max(1, wrap), len(names))
+    bands = [names[i : i + length] for i in range(0, len(names), length)]
+    panel = _PANEL * x0.shape[0] / x0.shape[1]
+    band = _HEAD + 2 * panel + _GAP
+    head = _MARGIN / 2 + (_TITLE if title else 0)
+    width = 2 * _MARGIN + (1 + length) * (_PANEL + _GAP) - _GAP
+    height = head + len(bands) * band + _MARGIN
     figure = Figure(figsize=(width, height), dpi=_DPI, facecolor=_PAPER)
     canvas = FigureCanvasAgg(figure)
-    box = {"left": _MARGIN / width, "right": 1 - _MARGIN / width, "bottom": _MARGIN / height, "top": 1 - above / height}
-    gaps = {"wspace": _GAP / _PANEL, "hspace": _GAP / panel}
-    rows = figure.subplots(2, columns, squeeze=False, gridspec_kw={**box, **gaps})
     if title:
         baseline = 1 - (_MARGIN + _TITLE / 2) / height
         figure.text(_MARGIN / width, baseline, title, color=_INK, fontsize=12, fontweight="bold", va="center")
-
-    _draw(rows[0, 0], x0, top, "gray")
-    _pair(rows[0, 0], (0.5, 1), 6, "reference", "")
-    for (name, x), (upper, lower) in zip(xs.items(), rows.T[1:], strict=True):
-        _draw(upper, x, top, "gray")
-        _pair(upper, (0.5, 1), 6, name, _line(scores.get(name, {})))
-        error = _draw(lower, (x - x0).abs(), top / error_gain, "inferno")
-    _colour_bar(rows[1, 0], error, top, error_gain)
+    gaps = {"wspace": _GAP / _PANEL, "hspace": _GAP / panel}
+    for i, here in enumerate(bands):
+        above = head + i * band + _HEAD
+        box = {"top": 1 - above / height, "bottom": 1 - (above + 2 * panel + _GAP) / height}
+        box |= {"left": _MARGIN / width, "right": 1 - _MARGIN / width}
+        rows = figure.subplots(2, 1 + length, squeeze=False, gridspec_kw={**box, **gaps})
+        _draw(rows[0, 0], x0, top, "gray")
+        _pair(rows[0, 0], (0.5, 1), 6, "reference", "")
+        for name, (upper, lower) in zip(here, rows.T[1:], strict=False):
+            _draw(upper, xs[name], top, "gray")
+            _pair(upper, (0.5, 1), 6, name, _line(scores.get(name, {})))
+            error = _draw(lower, (xs[name] - x0).abs(), top / error_gain, "inferno")
+        for axes in rows.T[1 + len(here) :].flat:
+            axes.set_axis_off()
+        _colour_bar(rows[1, 0], error, top, error_gain)
 
     if path is not None:
         path = Path(path)

@@ -92,7 +92,7 @@ class RobustSsdu(Learned):
 
     name = "robust-ssdu"
     summary = "Weighted SSDU that also learns to remove the noise, by adding some"
-    needs = "undersampled scans"
+    needs = "undersampled scans, split"
     evaluations = 1
     lesson = RobustSsduLesson
 

@@ -65,5 +65,5 @@ class Ssdu(OneEvaluation):
 
     name = "ssdu"
     summary = "a VarNet learnt from undersampled scans, some samples of which judge what it makes of the rest"
-    needs = "undersampled scans"
+    needs = "undersampled scans, split"
     lesson = SsduLesson

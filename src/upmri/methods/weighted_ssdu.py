@@ -62,5 +62,5 @@ class WeightedSsdu(OneEvaluation):
 
     name = "weighted-ssdu"
     summary = "SSDU by a second mask, weighted so that what judges stands for all of k-space"
-    needs = "undersampled scans"
+    needs = "undersampled scans, split"
     lesson = WeightedSsduLesson

@@ -18,8 +18,9 @@ from upmri import methods, weights
 from upmri.errors import InputError
 from upmri.methods.base import Lesson
 from upmri.progress import bar
+from upmri.settings import build
 from upmri.training import checkpoint
-from upmri.training.config import TrainConfig, build, read_config
+from upmri.training.config import TrainConfig, read_config
 from upmri.training.data import Slices
 from upmri.training.log import Log
 from upmri.training.place import Place, Worker

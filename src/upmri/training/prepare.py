@@ -6,16 +6,15 @@ import hashlib
 import json
 import os
 import random
-from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 
 from upmri.errors import InputError
+from upmri.files import find_files
 from upmri.methods.base import Problem
 from upmri.physics.contrast import vary, with_fat
 from upmri.physics.espirit import estimate_maps
@@ -93,7 +92,7 @@ def _scan_jobs(config: DataConfig) -> list[_Job]:
     from upmri.formats import open_source
 
     jobs = []
-    for path in _files(config.scans, None):
+    for path in find_files(config.scans, None):
         with open_source(path) as source:
             count = source.slices
         state = path.stat()
@@ -106,38 +105,13 @@ def _image_jobs(config: DataConfig) -> list[_Job]:
     from upmri.formats import load_images
 
     jobs = []
-    for path in _files(config.images, config.part):
+    for path in find_files(config.images, config.part):
         stamp = hashlib.sha256(path.read_bytes()).hexdigest()
         name = f"{path.parent.name}/{path.name}"
         for i in range(len(load_images(path))):
             rate = config.accelerations[seed_for(name, i, 0) % len(config.accelerations)]
             jobs.append(_Job(path, i, rate, config, stamp))
     return jobs
-
-
-def _files(names: Sequence[str], part: str | None) -> list[Path]:
-    """Files that are named, and those in folders that are."""
-    files: list[Path] = []
-    for name in names:
-        path = Path(os.path.expandvars(name)).expanduser().absolute()
-        if path.is_dir():
-            wanted = None if part is None else _people(path, part)
-            found = sorted(p for p in path.iterdir() if p.is_file() and not p.name.startswith("."))
-            files += [p for p in found if wanted is None or p.stem in wanted]
-        elif path.is_file():
-            files.append(path)
-        else:
-            raise InputError(f"{path}: expected a file or a folder, there is none")
-    return files
-
-
-def _people(folder: Path, part: str) -> set[str]:
-    file = folder.parent / "splits.json"
-    try:
-        people: Any = json.loads(file.read_text())[folder.name][part]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise InputError(f"{file}: expected a list of the files of {folder.name} under {part!r}") from error
-    return set(people)
 
 
 def _prepare(pair: tuple[_Job, Path]) -> None:

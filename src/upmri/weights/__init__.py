@@ -112,7 +112,7 @@ def _load(path: Path, changed: int, size: int, device: str) -> Model:  # noqa: A
     from safetensors.torch import load as parse
 
     from upmri import methods
-    from upmri.training.config import build
+    from upmri.settings import build
 
     header = _header(path)
     if size > MAX_BYTES:

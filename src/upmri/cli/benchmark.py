@@ -1,0 +1,48 @@
+"""`upmri benchmark`: the paper's tables and figures, on data at hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from upmri import console
+from upmri.cli.options import Device, Quiet, app
+from upmri.errors import InputError
+
+
+@app.command()
+def benchmark(
+    config: Annotated[Path, typer.Argument(metavar="CONFIG.yaml", help="Which scans, and which methods.")],
+    changes: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a key, as in accelerations=[4].")
+    ] = None,
+    target: Annotated[Path | None, typer.Option("--out", "-o", help="Folder for the results.")] = None,
+    redraw: Annotated[bool, typer.Option("--redraw", help="Only draw what is there.")] = False,
+    device: Device = "auto",
+    quiet: Quiet = False,
+) -> None:
+    """Compare methods on many scans. Broken off, it goes on where it was; several processes share the work."""
+    from upmri.evaluation.benchmark import report
+    from upmri.evaluation.benchmark.config import read_config
+    from upmri.evaluation.benchmark.run import DATABASE, run, variants
+    from upmri.evaluation.benchmark.store import Store
+
+    try:
+        told = read_config(config, tuple(changes or ()))
+        wanted = variants(told)
+    except InputError as error:
+        named = str(error).startswith((str(config), "--set"))
+        raise error if named else InputError(f"{config}: {error}") from error
+    folder = Path(told.output) if target is None else target
+    if redraw and not (folder / DATABASE).exists():
+        raise InputError(f"{folder}: there are no results to draw; run without --redraw first")
+    store = Store(folder / DATABASE) if redraw else run(told, folder, device=device, progress=not quiet)
+    paths = report.write(store, told, folder)
+    left = report.missing(store, told, len(wanted))
+    store.close()
+    if not quiet:
+        console.say(f"{folder}: {', '.join(path.name for path in paths)}")
+        if left:
+            console.say(f"{left} results are still to come: another process is at them, or they were not asked for.")

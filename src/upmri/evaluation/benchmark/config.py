@@ -1,0 +1,148 @@
+"""What a benchmark is told: which scans, which methods with which settings, and where the results go."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from upmri.errors import InputError
+from upmri.physics.geometry import Anatomy
+from upmri.physics.masks import Counting
+from upmri.settings import build, read_mapping
+
+Maps = Literal["espirit", "exact"]
+
+
+@dataclass(frozen=True, eq=False)  # its dicts cannot be hashed, and slices of it are
+class Group:
+    """Scans that are reported together: images to simulate them of, or fully sampled scans to take lines from.
+
+    Parameters
+    ----------
+    name
+        Of the group.
+    images, scans
+        Files or folders of them: of images, or of fully sampled scans in any supported format.
+    part, share
+        Which people: those that ``splits.json`` beside a folder lists under this part; or, of all, those whose names
+        hash to a number in this share of [0, 1). Never both train and test on a person.
+    person
+        What tells people apart: a ``file`` each, or a ``folder`` each.
+    only
+        Take scans whose ``meta`` says this: ``{acquisition: AXT2}``.
+    coils, noise, anatomy
+        Of simulated scans.
+    lines, counting, acs
+        How lines are drawn: ``random`` or ``equispaced``; whether calibration lines count among W/R; and how many
+        there are at each acceleration, ``{4: 30, 8: 15}``, round(0.32 W/R) where it is not said.
+    limit
+        Slices at the most, evenly spread over all.
+    """
+
+    name: str
+    images: tuple[str, ...] = ()
+    scans: tuple[str, ...] = ()
+    part: str | None = None
+    share: tuple[float, float] = (0.0, 1.0)
+    person: Literal["file", "folder"] = "file"
+    only: dict[str, Any] = field(default_factory=dict)
+    coils: int = 16
+    noise: float = 0.01
+    anatomy: Anatomy = "head"
+    lines: Literal["random", "equispaced"] = "random"
+    counting: Counting = "included"
+    acs: dict[Any, Any] = field(default_factory=dict)
+    limit: int | None = None
+
+    def __post_init__(self) -> None:
+        if bool(self.images) == bool(self.scans):
+            raise InputError("images: expected images or scans, one of them")
+        if not all(type(n) is int and n > 0 for n in self.acs.values()):
+            raise InputError(f"acs: expected a number of lines for accelerations, got {self.acs}")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A method with its settings: one row of a table.
+
+    Parameters
+    ----------
+    method, settings
+        Which, and what :func:`upmri.reconstruct` is told besides.
+    label
+        How it is called; the method's name when not given.
+    choices
+        Settings of which every value is tried, and the best mean PSNR is reported, cell by cell: in hindsight.
+    told_noise
+        σ₀ that the method is told, over what it would find.
+    maps_off
+        Reconstruct with the maps of the slice so many further on.
+    """
+
+    method: str
+    settings: dict[str, Any] = field(default_factory=dict)
+    label: str | None = None
+    choices: dict[str, Any] = field(default_factory=dict)
+    told_noise: float = 1.0
+    maps_off: int = 0
+
+    @property
+    def name(self) -> str:
+        """How it is called."""
+        return self.method if self.label is None else self.label
+
+    def variants(self) -> Iterator[Entry]:
+        """One for every combination of choices."""
+        keys = list(self.choices)
+        for values in itertools.product(*self.choices.values()):
+            yield replace(self, settings=self.settings | dict(zip(keys, values, strict=True)), choices={})
+
+
+@dataclass(frozen=True)
+class BenchmarkConfig:
+    """A benchmark.
+
+    Parameters
+    ----------
+    output
+        Folder of the store, the tables and the figures.
+    groups, accelerations, maps
+        Which scans. ``espirit``: maps from the undersampled scan; ``exact``: those it was simulated with.
+    entries
+        Which methods.
+    against
+        The entry that the others are compared with.
+    shown
+        Of each group so many slices are kept as pictures.
+    seed
+        Of what methods draw.
+    """
+
+    output: str
+    groups: tuple[Group, ...]
+    entries: tuple[Entry, ...]
+    accelerations: tuple[float, ...] = (4.0, 8.0)
+    maps: tuple[Maps, ...] = ("espirit",)
+    against: str = "upmri"
+    shown: int = 1
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for what, names in (("groups", [g.name for g in self.groups]), ("entries", [e.name for e in self.entries])):
+            if not names:
+                raise InputError(f"{what}: expected at least one")
+            if len(set(names)) < len(names):
+                raise InputError(f"{what}: expected different names, got {', '.join(names)}")
+        if self.against not in {entry.name for entry in self.entries}:
+            raise InputError(f"against: {self.against!r} is not among the entries")
+        if "exact" in self.maps and any(group.scans for group in self.groups):
+            raise InputError("maps: measured scans have no true maps; expected [espirit]")
+
+
+def read_config(path: Path, changes: tuple[str, ...] = ()) -> BenchmarkConfig:
+    """Read a configuration from YAML, with changes such as ``accelerations=[4]`` made to it."""
+    made: BenchmarkConfig = build(BenchmarkConfig, read_mapping(path, changes), "")
+    return made

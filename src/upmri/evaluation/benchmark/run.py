@@ -1,0 +1,132 @@
+"""Do what a benchmark's store still lacks."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import upmri
+from upmri import weights
+from upmri.errors import InputError
+from upmri.evaluation.benchmark import scans
+from upmri.evaluation.benchmark.config import BenchmarkConfig, Entry
+from upmri.evaluation.benchmark.store import Store
+from upmri.evaluation.metrics import evaluate
+from upmri.methods import build, reconstruct
+from upmri.physics.coils import estimate_noise
+from upmri.progress import bar
+from upmri.scan import Scan
+
+DATABASE = "results.sqlite"
+TRUTH, ZEROS = "reference", "mask"
+
+
+@dataclass(frozen=True)
+class Variant:
+    """An entry whose choices are made, under a name that its settings and weights decide."""
+
+    entry: Entry
+    key: str
+
+
+def run(config: BenchmarkConfig, folder: Path, *, device: str = "auto", progress: bool = False) -> Store:
+    """Reconstruct every scan with every method, unless that was done, or is being done by another process.
+
+    Parameters
+    ----------
+    config
+        What to do.
+    folder
+        Where the store is, or shall be.
+    device
+        Where methods run.
+    progress
+        Show a bar with the time left.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    todo, kept, wanted = scans.tasks(config), scans.shown(config), variants(config)
+    store = Store(folder / DATABASE)
+    for variant in wanted:
+        store.add_variant(variant.key, variant.entry.name, variant.entry.method, facts(variant.entry), versions())
+    with bar("benchmark", len(todo), shown=progress) as advance:
+        for task in todo:
+            with store.claim(task.key) as mine:
+                try:
+                    if mine:
+                        _reconstruct(store, task, wanted, config.seed, device, keep=task.key in kept)
+                except InputError as error:
+                    raise InputError(f"{task.key}: {error}") from error
+            advance()
+    return store
+
+
+def variants(config: BenchmarkConfig) -> list[Variant]:
+    """All variants of all entries; what is wrong with a method, its settings or weights is told here."""
+    made = []
+    for entry in config.entries:
+        for variant in entry.variants():
+            try:
+                build(variant.method, **_expanded(variant.settings))
+            except InputError as error:
+                raise InputError(f"entries: {entry.name}: {error}") from error
+            text = json.dumps([facts(variant), config.seed], sort_keys=True)
+            made.append(Variant(variant, hashlib.sha256(text.encode()).hexdigest()[:16]))
+    return made
+
+
+def facts(entry: Entry) -> dict[str, Any]:
+    """What decides over an entry's images: settings, and weights by what they hold, wherever they lie."""
+    told = {"method": entry.method, **entry.settings, "told_noise": entry.told_noise, "maps_off": entry.maps_off}
+    if "model" in entry.settings:
+        told["model"] = weights.load(_expanded(entry.settings)["model"]).digest
+    return told
+
+
+def versions() -> dict[str, str]:
+    """Of what took part."""
+    return {"upmri": upmri.__version__, "torch": torch.__version__, "python": platform.python_version()}
+
+
+def _reconstruct(
+    store: Store, task: scans.Task, wanted: Sequence[Variant], seed: int, device: str, *, keep: bool
+) -> None:
+    missing = [variant for variant in wanted if variant.key not in store.done(task.key)]
+    if not missing:
+        return
+    scan = task.make()
+    assert scan.reference is not None  # noqa: S101
+    store.add_scan(
+        task.key, grp=task.slice.group.name, person=task.slice.person, name=task.slice.name, slice=task.slice.index,
+        acceleration=task.acceleration, true_acceleration=scan.acceleration, maps=task.maps,
+    )  # fmt: skip
+    top = scan.reference.abs().max()
+    if keep:
+        store.put_picture(task.key, TRUTH, (scan.reference.abs() / top)[0].numpy())
+        store.put_picture(task.key, ZEROS, scan.mask[0].numpy())
+    for variant in missing:
+        given = _told(task.make(maps_off=variant.entry.maps_off), variant.entry.told_noise)
+        rec = reconstruct(given, variant.entry.method, seed=seed, device=device, **_expanded(variant.entry.settings))
+        image = (rec.image.abs() / top)[0].numpy() if keep else None
+        store.put(task.key, variant.key, evaluate(rec.image, scan.reference), rec.seconds, rec.settings, image)
+
+
+def _told(scan: Scan, factor: float) -> Scan:
+    """The scan, with a σ₀ that is off by a factor."""
+    if factor == 1:
+        return scan
+    noise = estimate_noise(scan).mean().item() if scan.noise is None else scan.noise
+    return replace(scan, noise=factor * noise)
+
+
+def _expanded(settings: dict[str, Any]) -> dict[str, Any]:
+    """Settings with ``$VARIABLES`` in the name of a model replaced."""
+    model = settings.get("model")
+    return settings if model is None else settings | {"model": os.path.expandvars(model)}

@@ -1,0 +1,188 @@
+"""Results in SQLite, one row a scan and variant: written when they are there, never twice, by several processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sqlite3
+import time
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from upmri.errors import InputError
+
+# Seconds after which work that another machine has begun is taken to be lost.
+_LOST = 3600
+_TABLES = """
+CREATE TABLE IF NOT EXISTS scan (
+    key TEXT PRIMARY KEY, grp TEXT NOT NULL, person TEXT NOT NULL, name TEXT NOT NULL, slice INTEGER NOT NULL,
+    acceleration REAL NOT NULL, true_acceleration REAL NOT NULL, maps TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS variant (
+    key TEXT PRIMARY KEY, entry TEXT NOT NULL, method TEXT NOT NULL, settings TEXT NOT NULL, versions TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS result (
+    scan TEXT NOT NULL, variant TEXT NOT NULL, psnr REAL, ssim REAL, nmse REAL, seconds REAL, settings TEXT,
+    PRIMARY KEY (scan, variant));
+CREATE TABLE IF NOT EXISTS picture (
+    scan TEXT NOT NULL, variant TEXT NOT NULL, height INTEGER, width INTEGER, pixels BLOB,
+    PRIMARY KEY (scan, variant));
+CREATE TABLE IF NOT EXISTS claim (
+    scan TEXT PRIMARY KEY, host TEXT NOT NULL, process INTEGER NOT NULL, since REAL NOT NULL);
+"""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One result, with what it is of."""
+
+    scan: str
+    group: str
+    person: str
+    acceleration: float
+    maps: str
+    entry: str
+    variant: str
+    psnr: float
+    ssim: float
+    nmse: float
+    seconds: float
+
+
+class Store:
+    """The results of a benchmark.
+
+    Every result is a transaction of its own: whatever happens, it is there or it is not. Processes share the work by
+    claiming scans; what a process of this machine claimed and did not live to do is free again, and of another machine
+    after an hour.
+
+    Parameters
+    ----------
+    path
+        The database, made if it is not there.
+    """
+
+    def __init__(self, path: Path) -> None:
+        try:
+            self._base = sqlite3.connect(path, timeout=60, isolation_level=None)
+            self._base.execute("PRAGMA journal_mode=WAL")
+            self._base.executescript(_TABLES)
+        except sqlite3.Error as error:
+            raise InputError(f"{path}: not a store of results: {error}") from error
+        self._me = (socket.gethostname(), os.getpid())
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._base.close()
+
+    def add_scan(self, key: str, **facts: Any) -> None:
+        """Say what a scan is."""
+        columns = ("grp", "person", "name", "slice", "acceleration", "true_acceleration", "maps")
+        values = [facts[column] for column in columns]
+        self._base.execute(f"INSERT OR IGNORE INTO scan VALUES (?{', ?' * len(columns)})", [key, *values])  # noqa: S608
+
+    def add_variant(self, key: str, entry: str, method: str, settings: Any, versions: Any) -> None:
+        """Say what a variant is; what it is called may change."""
+        self._base.execute(
+            "INSERT INTO variant VALUES (?, ?, ?, ?, ?) ON CONFLICT (key) DO UPDATE SET entry = excluded.entry",
+            [key, entry, method, json.dumps(settings, sort_keys=True), json.dumps(versions, sort_keys=True)],
+        )
+
+    def done(self, scan: str) -> set[str]:
+        """Variants of which there is a result."""
+        return {key for (key,) in self._base.execute("SELECT variant FROM result WHERE scan = ?", [scan])}
+
+    @contextmanager
+    def claim(self, scan: str) -> Iterator[bool]:
+        """Take a scan for this process alone, if nobody else has: yield whether that is so."""
+        with self._transaction():
+            found = self._base.execute("SELECT host, process, since FROM claim WHERE scan = ?", [scan]).fetchone()
+            mine = found is None or self._lost(*found)
+            if mine:
+                self._base.execute("INSERT OR REPLACE INTO claim VALUES (?, ?, ?, ?)", [scan, *self._me, time.time()])
+        try:
+            yield mine
+        finally:
+            if mine:
+                self._base.execute("DELETE FROM claim WHERE scan = ? AND host = ? AND process = ?", [scan, *self._me])
+
+    def put(
+        self,
+        scan: str,
+        variant: str,
+        scores: dict[str, float],
+        seconds: float,
+        settings: Any,
+        image: NDArray[Any] | None = None,
+    ) -> None:
+        """Keep a result, and its magnitude image where that is wanted."""
+        row = [scan, variant, *(scores[name] for name in ("psnr", "ssim", "nmse")), seconds]
+        with self._transaction():
+            self._base.execute(
+                "INSERT OR REPLACE INTO result VALUES (?, ?, ?, ?, ?, ?, ?)",
+                [*row, json.dumps(settings, sort_keys=True, default=str)],
+            )
+            if image is not None:
+                self._picture(scan, variant, image)
+
+    def put_picture(self, scan: str, what: str, image: NDArray[Any]) -> None:
+        """Keep another image of a scan: its reference, say."""
+        self._picture(scan, what, image)
+
+    def picture(self, scan: str, variant: str) -> NDArray[np.float32] | None:
+        """An image that was kept."""
+        found = self._base.execute(
+            "SELECT height, width, pixels FROM picture WHERE scan = ? AND variant = ?", [scan, variant]
+        ).fetchone()
+        if found is None:
+            return None
+        return np.frombuffer(zlib.decompress(found[2]), np.float16).reshape(found[:2]).astype(np.float32)
+
+    def rows(self) -> list[Row]:
+        """Every result, in an order that does not depend on when it came."""
+        query = """
+            SELECT scan.key, grp, person, acceleration, maps, entry, variant.key, psnr, ssim, nmse, seconds
+            FROM result JOIN scan ON scan.key = result.scan JOIN variant ON variant.key = result.variant
+            ORDER BY grp, maps, acceleration, name, slice, entry, variant.key"""
+        return [Row(*values) for values in self._base.execute(query)]
+
+    def settings(self, variant: str) -> dict[str, Any]:
+        """What a variant was told."""
+        (text,) = self._base.execute("SELECT settings FROM variant WHERE key = ?", [variant]).fetchone()
+        found: dict[str, Any] = json.loads(text)
+        return found
+
+    def _picture(self, scan: str, variant: str, image: NDArray[Any]) -> None:
+        pixels = zlib.compress(np.ascontiguousarray(image, np.float16).tobytes())
+        self._base.execute(
+            "INSERT OR REPLACE INTO picture VALUES (?, ?, ?, ?, ?)", [scan, variant, *image.shape, pixels]
+        )
+
+    def _lost(self, host: str, process: int, since: float) -> bool:
+        if (host, process) == self._me:
+            return True  # by an earlier process of this number
+        if host != self._me[0]:
+            return time.time() - since > _LOST
+        try:
+            os.kill(process, 0)
+        except ProcessLookupError:
+            return True
+        except PermissionError:
+            return False
+        return False
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        self._base.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+        except BaseException:
+            self._base.execute("ROLLBACK")
+            raise
+        self._base.execute("COMMIT")

@@ -1,0 +1,180 @@
+"""Tables from a store: every method by what it learnt from, against one of them."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from upmri.evaluation.benchmark.config import BenchmarkConfig
+from upmri.evaluation.benchmark.statistics import interval, paired_t
+from upmri.evaluation.benchmark.store import Row
+from upmri.methods import find
+
+# By what they learnt from, in the order of the paper's table.
+CATEGORIES = ("nothing", "full images", "undersampled scans, split", "undersampled scans")
+_METRICS = ("psnr", "ssim")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One entry on one group at one acceleration: of its variants the one with the best mean PSNR."""
+
+    maps: str
+    group: str
+    acceleration: float
+    entry: str
+    variant: str
+    rows: tuple[Row, ...]
+
+    def mean(self, metric: str) -> float:
+        """Over slices."""
+        return sum(getattr(row, metric) for row in self.rows) / len(self.rows)
+
+    def deviation(self, metric: str) -> float:
+        """Over slices; 0 for one."""
+        mean, n = self.mean(metric), len(self.rows)
+        return math.sqrt(sum((getattr(row, metric) - mean) ** 2 for row in self.rows) / max(1, n - 1))
+
+    def differences(self, other: Cell, metric: str) -> dict[str, list[float]]:
+        """Its metric less the other's, slice by slice, by person."""
+        theirs = {row.scan: getattr(row, metric) for row in other.rows}
+        found: dict[str, list[float]] = defaultdict(list)
+        for row in self.rows:
+            if row.scan in theirs:
+                found[row.person].append(getattr(row, metric) - theirs[row.scan])
+        return dict(found)
+
+
+def cells(rows: Sequence[Row], config: BenchmarkConfig) -> list[Cell]:
+    """Put rows together, those of the entries that are asked for."""
+    order = {entry.name: i for i, entry in enumerate(config.entries)}
+    groups = {group.name: i for i, group in enumerate(config.groups)}
+
+    def place(row: Row) -> tuple[int, int, float, int, str]:
+        return config.maps.index(row.maps), groups[row.group], row.acceleration, order[row.entry], row.variant
+
+    asked = [
+        row
+        for row in rows
+        if row.entry in order
+        and row.group in groups
+        and row.maps in config.maps
+        and row.acceleration in config.accelerations
+    ]
+    tried = [
+        Cell(first.maps, first.group, first.acceleration, first.entry, first.variant, (first, *rest))
+        for _, (first, *rest) in ((key, list(part)) for key, part in groupby(sorted(asked, key=place), place))
+    ]
+    best: dict[tuple[str, str, float, str], Cell] = {}
+    for cell in tried:
+        at = (cell.maps, cell.group, cell.acceleration, cell.entry)
+        if at not in best or cell.mean("psnr") > best[at].mean("psnr"):
+            best[at] = cell
+    return list(best.values())
+
+
+def markdown(found: Sequence[Cell], config: BenchmarkConfig) -> str:
+    """One table a group and kind of maps.
+
+    The best of a category is bold, the second best underlined. Behind a method stands by how much the reference entry
+    is ahead of it in PSNR, with a 95 % interval over people, and a star where the paired t-test says p < 0.05.
+    """
+    text = []
+    for maps in config.maps:
+        for group in config.groups:
+            here = {(c.entry, c.acceleration): c for c in found if (c.maps, c.group) == (maps, group.name)}
+            if here:
+                text.append(_table(here, f"{group.name}, {_MAPS[maps]}", config))
+    return "\n".join(text)
+
+
+def long_csv(found: Sequence[Cell], config: BenchmarkConfig) -> str:
+    """The same numbers and more, one line a cell."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(
+        ["maps", "group", "acceleration", "entry", "learnt from", "evaluations", "slices", "people"]
+        + [f"{metric} {what}" for metric in (*_METRICS, "nmse") for what in ("mean", "std")]
+        + [f"{config.against} ahead {what}" for what in ("psnr", "low", "high", "p")]
+        + ["seconds", "variant"]
+    )
+    reference = {(c.maps, c.group, c.acceleration): c for c in found if c.entry == config.against}
+    for cell in found:
+        kind = find(_method(cell.entry, config))
+        scores = [f(metric) for metric in (*_METRICS, "nmse") for f in (cell.mean, cell.deviation)]
+        writer.writerow(
+            [cell.maps, cell.group, f"{cell.acceleration:g}", cell.entry, kind.needs, kind.evaluations]
+            + [len(cell.rows), len({row.person for row in cell.rows})]
+            + [f"{score:.6g}" for score in scores]
+            + [f"{value:.4g}" for value in _ahead(reference.get((cell.maps, cell.group, cell.acceleration)), cell)]
+            + [f"{cell.mean('seconds'):.4g}", cell.variant]
+        )
+    return out.getvalue()
+
+
+_MAPS = {"espirit": "maps by ESPIRiT", "exact": "true maps"}
+
+
+def _table(here: dict[tuple[str, float], Cell], title: str, config: BenchmarkConfig) -> str:
+    rates = [rate for rate in config.accelerations if any(at[1] == rate for at in here)]
+    head = ["learnt from", "method", "evaluations"]
+    for rate in rates:
+        head += [f"PSNR {rate:g}×", f"SSIM {rate:g}×", f"{config.against} ahead {rate:g}×"]
+    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    entries = {entry.name: entry.method for entry in config.entries if any(at[0] == entry.name for at in here)}
+    for category in CATEGORIES:
+        names = [name for name, method in entries.items() if category_of(method) == category]
+        marks = {
+            (metric, rate): _marks([(name, here[name, rate].mean(metric)) for name in names if (name, rate) in here])
+            for metric in _METRICS
+            for rate in rates
+        }
+        for name in names:
+            row = [category, name, str(find(entries[name]).evaluations or "–")]
+            for rate in rates:
+                cell = here.get((name, rate))
+                if cell is None:
+                    row += ["", "", ""]
+                    continue
+                for metric, digits in zip(_METRICS, (2, 3), strict=True):
+                    score = f"{cell.mean(metric):.{digits}f} ± {cell.deviation(metric):.{digits}f}"
+                    row.append(marks[metric, rate].get(name, "{}").format(score))
+                row.append(_told(_ahead(here.get((config.against, rate)), cell)) if name != config.against else "")
+            lines.append("| " + " | ".join(row) + " |")
+    some = next(iter(here.values()))
+    people = len({row.person for row in some.rows})
+    return f"### {title}\n\n{len(some.rows)} slices of {people} people.\n\n" + "\n".join(lines) + "\n"
+
+
+def category_of(method: str) -> str:
+    """What a method learnt from, as the paper has it."""
+    needs = find(method).needs
+    return needs if needs in CATEGORIES else "undersampled scans"
+
+
+def _marks(scores: list[tuple[str, float]]) -> dict[str, str]:
+    ranked = [name for name, _ in sorted(scores, key=lambda pair: -pair[1])]
+    return dict(zip(ranked, ("**{}**", "<u>{}</u>"), strict=False)) if len(ranked) > 1 else {}
+
+
+def _ahead(reference: Cell | None, cell: Cell) -> tuple[float, float, float, float]:
+    """By how much the reference is ahead in PSNR, the interval of that, and p; NaN where it cannot be said."""
+    by_person = {} if reference is None else reference.differences(cell, "psnr")
+    flat = [value for values in by_person.values() for value in values]
+    if not flat:
+        return math.nan, math.nan, math.nan, math.nan
+    return sum(flat) / len(flat), *interval(by_person), paired_t(flat)
+
+
+def _told(ahead: tuple[float, float, float, float]) -> str:
+    mean, low, high, p = ahead
+    return "" if math.isnan(mean) else f"{mean:+.2f} ({low:+.2f} to {high:+.2f}){'*' * (p < 0.05)}"
+
+
+def _method(entry: str, config: BenchmarkConfig) -> str:
+    return next(known.method for known in config.entries if known.name == entry)
