@@ -9,44 +9,39 @@ from pathlib import Path
 from typing import Any, Literal
 
 from upmri.errors import InputError
-from upmri.physics.geometry import Anatomy
+from upmri.selection import Selection
 from upmri.settings import build, read_mapping
 
 
-@dataclass(frozen=True)
-class DataConfig:
+@dataclass(frozen=True, kw_only=True)
+class DataConfig(Selection):
     """Where slices come from: undersampled scans, or images of which scans are simulated.
 
-    A simulated scan is the same in every epoch: its mask, maps, phase and noise depend on the image's name alone.
+    A simulated scan is the same in every epoch: its mask, maps, phase and noise depend on the image's name alone. So do
+    the lines that are left of a fully sampled one.
 
     Parameters
     ----------
-    scans
-        Files of any supported format, or folders of them.
-    images
-        Files of images (.npz with ``image``, .npy, NIfTI), or folders of them.
-    part
-        Take of an image folder only the files that ``splits.json`` beside it lists under this part.
-    coils, accelerations, noise, anatomy
-        Of simulated scans; every image gets one of the accelerations, and a σ₀ between two bounds.
+    scans, images, part, share, person, only, limit, coils, anatomy, lines, counting, acs
+        Which slices: see :class:`upmri.selection.Selection`.
+    undersample
+        The scans are fully sampled: leave each slice some of its lines only, and keep what all gave as its reference.
+    accelerations
+        Every slice that is simulated or undersampled gets one of them.
+    noise
+        σ₀ of simulated scans lies between these bounds.
     varied
         Share of the images that are given another contrast and a gradient echo's phase, most of them fat too, before
         they are scanned, so that the prior serves more than the scans at hand.
-    limit
-        Slices at the most, evenly spread over all.
     """
 
-    scans: tuple[str, ...] = ()
-    images: tuple[str, ...] = ()
-    part: str | None = None
-    coils: int = 16
+    undersample: bool = False
     accelerations: tuple[float, ...] = (4.0, 6.0, 8.0)
     noise: tuple[float, float] = (0.01, 0.01)
-    anatomy: Anatomy = "head"
     varied: float = 0.0
-    limit: int | None = None
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not self.accelerations:
             raise InputError("accelerations: expected at least one")
         low, high = self.noise

@@ -7,25 +7,29 @@ import json
 import os
 import random
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from upmri.errors import InputError
-from upmri.files import find_files
 from upmri.methods.base import Problem
 from upmri.physics.contrast import vary, with_fat
 from upmri.physics.espirit import estimate_maps
+from upmri.physics.fourier import ifft2c
 from upmri.physics.masks import seed_for
 from upmri.physics.simulate import simulate
 from upmri.progress import bar
 from upmri.scan import Scan
+from upmri.selection import Slice, draw_lines, keep_lines, select
 from upmri.training.config import DataConfig
 
 # Part of the name of a cached slice: raise it when what is cached changes.
-_VERSION = 2
+_VERSION = 3
+# Settings that decide over a slice, beside which it is.
+_DECIDE = ("accelerations", "acs", "anatomy", "coils", "counting", "lines", "noise", "varied")
 # Share of the images given another contrast whose outermost layer becomes fat.
 _FAT = 0.6
 
@@ -44,9 +48,9 @@ def prepare(config: DataConfig, cache: Path, *, workers: int = 1, progress: bool
     progress
         Show a bar.
     """
-    jobs = _scan_jobs(config) + _image_jobs(config)
-    if config.limit is not None and config.limit < len(jobs):
-        jobs = [jobs[i * len(jobs) // config.limit] for i in range(config.limit)]
+    found = select(config)
+    stamps = {path: _stamp(path, is_image) for path, is_image in {(at.path, at.is_image) for at in found}}
+    jobs = [_Job(at, _rate(at, config), config, stamps[at.path]) for at in found]
     if not jobs:
         raise InputError("data: expected scans or images to learn from, found none")
     cache.mkdir(parents=True, exist_ok=True)
@@ -69,49 +73,32 @@ def prepare(config: DataConfig, cache: Path, *, workers: int = 1, progress: bool
 
 @dataclass(frozen=True)
 class _Job:
-    path: Path
-    index: int
-    acceleration: float | None  # of a scan to simulate; None for a scan as it is
+    slice: Slice
+    acceleration: float | None  # of a scan to simulate or to undersample; None for a scan as it is
     config: DataConfig
     stamp: str
 
     @property
-    def name(self) -> str:
-        """What the simulation depends on: the file and its folder, wherever that is."""
-        return f"{self.path.parent.name}/{self.path.name}"
-
-    @property
     def key(self) -> str:
         """What the slice is made of, and how."""
-        facts = asdict(replace(self.config, scans=(), images=(), part=None, limit=None)) if self.acceleration else {}
-        text = json.dumps([_VERSION, self.name, self.stamp, self.index, self.acceleration, facts])
+        facts = [getattr(self.config, key) for key in _DECIDE] if self.acceleration else []
+        text = json.dumps([_VERSION, self.slice.name, self.stamp, self.slice.index, self.acceleration, facts])
         return hashlib.sha256(text.encode()).hexdigest()[:24]
 
 
-def _scan_jobs(config: DataConfig) -> list[_Job]:
-    from upmri.formats import open_source
-
-    jobs = []
-    for path in find_files(config.scans, None):
-        with open_source(path) as source:
-            count = source.slices
-        state = path.stat()
-        stamp = f"{path.resolve()} {state.st_size} {state.st_mtime_ns}"
-        jobs += [_Job(path, i, None, config, stamp) for i in range(count)]
-    return jobs
+def _rate(at: Slice, config: DataConfig) -> float | None:
+    """The slice's acceleration, always the same."""
+    if not (at.is_image or config.undersample):
+        return None
+    return config.accelerations[seed_for(at.name, at.index, 0) % len(config.accelerations)]
 
 
-def _image_jobs(config: DataConfig) -> list[_Job]:
-    from upmri.formats import load_images
-
-    jobs = []
-    for path in find_files(config.images, config.part):
-        stamp = hashlib.sha256(path.read_bytes()).hexdigest()
-        name = f"{path.parent.name}/{path.name}"
-        for i in range(len(load_images(path))):
-            rate = config.accelerations[seed_for(name, i, 0) % len(config.accelerations)]
-            jobs.append(_Job(path, i, rate, config, stamp))
-    return jobs
+def _stamp(path: Path, is_image: bool) -> str:
+    """What changes with a file: the content of images; size and time of scans, which may be large."""
+    if is_image:
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    state = path.stat()
+    return f"{path.resolve()} {state.st_size} {state.st_mtime_ns}"
 
 
 def _prepare(pair: tuple[_Job, Path]) -> None:
@@ -119,18 +106,15 @@ def _prepare(pair: tuple[_Job, Path]) -> None:
     try:
         _make(job, file)
     except InputError as error:
-        raise InputError(f"{job.path}: slice {job.index}: {str(error).removeprefix(f'{job.path}: ')}") from error
+        path = job.slice.path
+        raise InputError(f"{path}: slice {job.slice.index}: {str(error).removeprefix(f'{path}: ')}") from error
 
 
 def _make(job: _Job, file: Path) -> None:
     from safetensors.torch import save_file
 
-    scan = _scan(job)
-    truth = None
-    if scan.reference is not None:
-        # What a perfect reconstruction with estimated maps gives: they carry a phase of their own.
-        truth = scan.reference if scan.maps is None else scan.maps * scan.reference[:, None]
-    mapped = scan if scan.maps is not None and job.acceleration is None else estimate_maps(replace(scan, maps=None))
+    scan, truth = _scan(job)
+    mapped = scan if scan.maps is not None else estimate_maps(scan)
     problem = Problem(mapped, torch.device("cpu"), torch.Generator())
     if truth is not None:
         maps = problem.operator.maps
@@ -151,18 +135,30 @@ def _make(job: _Job, file: Path) -> None:
     stage.replace(file)
 
 
-def _scan(job: _Job) -> Scan:
+def _scan(job: _Job) -> tuple[Scan, Tensor | None]:
+    """The scan, and the truth: an image, or, where its maps are to be estimated, which carry a phase, coil images."""
     from upmri.formats import load, load_images
 
+    at, config = job.slice, job.config
     if job.acceleration is None:
-        return load(job.path, job.index)
-    config = job.config
-    image = load_images(job.path)[job.index]
-    seed = seed_for(job.name, job.index, job.acceleration)
-    dice, (low, high) = random.Random(seed), config.noise  # noqa: S311
-    sigma = low * (high / low) ** dice.random() if high > low else low
-    if dice.random() < config.varied:
-        generator = torch.Generator().manual_seed(seed)
-        image = vary(np.abs(image), generator)
-        image = with_fat(image, generator) if dice.random() < _FAT else image
-    return simulate(image, config.coils, job.acceleration, noise=sigma, seed=seed % 2**31, anatomy=config.anatomy)
+        scan = load(at.path, at.index)
+        known = scan.maps is not None and scan.reference is not None
+        return scan, scan.maps * scan.reference[:, None] if known else scan.reference  # type: ignore[operator, index]
+    seed = seed_for(at.name, at.index, job.acceleration)
+    if at.is_image:
+        dice, (low, high) = random.Random(seed), config.noise  # noqa: S311
+        sigma = low * (high / low) ** dice.random() if high > low else low
+        image = load_images(at.path)[at.index]
+        if dice.random() < config.varied:
+            generator = torch.Generator().manual_seed(seed)
+            image = vary(np.abs(image), generator)
+            image = with_fat(image, generator) if dice.random() < _FAT else image
+        full = simulate(image, config.coils, 1, acs=0, noise=sigma, seed=seed % 2**31, anatomy=config.anatomy)
+        assert full.maps is not None  # noqa: S101
+        assert full.reference is not None  # noqa: S101
+        truth = full.maps * full.reference[:, None]
+    else:
+        full = load(at.path, at.index)
+        truth = ifft2c(full.kspace)
+    lines = draw_lines(config, full.matrix[1], job.acceleration, seed % 2**31)
+    return replace(keep_lines(full, lines), maps=None, reference=None), truth

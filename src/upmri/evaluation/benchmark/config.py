@@ -9,59 +9,34 @@ from pathlib import Path
 from typing import Any, Literal
 
 from upmri.errors import InputError
-from upmri.physics.geometry import Anatomy
-from upmri.physics.masks import Counting
+from upmri.selection import Selection
 from upmri.settings import build, read_mapping
 
 Maps = Literal["espirit", "exact"]
 
 
-@dataclass(frozen=True, eq=False)  # its dicts cannot be hashed, and slices of it are
-class Group:
+@dataclass(frozen=True, kw_only=True)
+class Group(Selection):
     """Scans that are reported together: images to simulate them of, or fully sampled scans to take lines from.
 
     Parameters
     ----------
     name
         Of the group.
-    images, scans
-        Files or folders of them: of images, or of fully sampled scans in any supported format.
-    part, share
-        Which people: those that ``splits.json`` beside a folder lists under this part; or, of all, those whose names
-        hash to a number in this share of [0, 1). Never both train and test on a person.
-    person
-        What tells people apart: a ``file`` each, or a ``folder`` each.
-    only
-        Take scans whose ``meta`` says this: ``{acquisition: AXT2}``.
-    coils, noise, anatomy
-        Of simulated scans.
-    lines, counting, acs
-        How lines are drawn: ``random`` or ``equispaced``; whether calibration lines count among W/R; and how many
-        there are at each acceleration, ``{4: 30, 8: 15}``, round(0.32 W/R) where it is not said.
-    limit
-        Slices at the most, evenly spread over all.
+    scans, images, part, share, person, only, limit, coils, anatomy, lines, counting, acs
+        Which slices, and which of their lines: see :class:`upmri.selection.Selection`. Never both train and test on a
+        person.
+    noise
+        σ₀ of simulated scans.
     """
 
     name: str
-    images: tuple[str, ...] = ()
-    scans: tuple[str, ...] = ()
-    part: str | None = None
-    share: tuple[float, float] = (0.0, 1.0)
-    person: Literal["file", "folder"] = "file"
-    only: dict[str, Any] = field(default_factory=dict)
-    coils: int = 16
     noise: float = 0.01
-    anatomy: Anatomy = "head"
-    lines: Literal["random", "equispaced"] = "random"
-    counting: Counting = "included"
-    acs: dict[Any, Any] = field(default_factory=dict)
-    limit: int | None = None
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if bool(self.images) == bool(self.scans):
             raise InputError("images: expected images or scans, one of them")
-        if not all(type(n) is int and n > 0 for n in self.acs.values()):
-            raise InputError(f"acs: expected a number of lines for accelerations, got {self.acs}")
 
 
 @dataclass(frozen=True)

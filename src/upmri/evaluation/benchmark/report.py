@@ -49,10 +49,8 @@ def _pictures(store: Store, config: BenchmarkConfig, found: Sequence[Cell], fold
                 images[cell.entry] = torch.from_numpy(image)
                 scores[cell.entry] = {"psnr": row.psnr, "ssim": row.ssim}
         if images:
-            name = (
-                f"{task.slice.group.name}_{task.acceleration:g}x_{task.maps}_{task.slice.path.stem}_{task.slice.index}"
-            )
-            title = f"{task.slice.group.name}, {task.acceleration:g}×, maps: {task.maps}"
+            name = f"{task.group}_{task.acceleration:g}x_{task.maps}_{task.slice.path.stem}_{task.slice.index}"
+            title = f"{task.group}, {task.acceleration:g}×, maps: {task.maps}"
             paths.append(folder / f"{name}.png")
             comparison(torch.from_numpy(truth), images, paths[-1], scores=scores, title=title, wrap=_WRAP)
     return paths

@@ -52,7 +52,8 @@ def run(config: BenchmarkConfig, folder: Path, *, device: str = "auto", progress
         Show a bar with the time left.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    todo, kept, wanted = scans.tasks(config), scans.shown(config), variants(config)
+    todo, wanted = scans.tasks(config), variants(config)
+    kept = scans.shown(config, todo)
     store = Store(folder / DATABASE)
     for variant in wanted:
         store.add_variant(variant.key, variant.entry.name, variant.entry.method, facts(variant.entry), versions())
@@ -104,7 +105,7 @@ def _reconstruct(
     scan = task.make()
     assert scan.reference is not None  # noqa: S101
     store.add_scan(
-        task.key, grp=task.slice.group.name, person=task.slice.person, name=task.slice.name, slice=task.slice.index,
+        task.key, grp=task.group, person=task.slice.person, name=task.slice.name, slice=task.slice.index,
         acceleration=task.acceleration, true_acceleration=scan.acceleration, maps=task.maps,
     )  # fmt: skip
     top = scan.reference.abs().max()
@@ -112,18 +113,18 @@ def _reconstruct(
         store.put_picture(task.key, TRUTH, (scan.reference.abs() / top)[0].numpy())
         store.put_picture(task.key, ZEROS, scan.mask[0].numpy())
     for variant in missing:
-        given = _told(task.make(maps_off=variant.entry.maps_off), variant.entry.told_noise)
+        given = _given(scan, task, variant.entry)
         rec = reconstruct(given, variant.entry.method, seed=seed, device=device, **_expanded(variant.entry.settings))
         image = (rec.image.abs() / top)[0].numpy() if keep else None
         store.put(task.key, variant.key, evaluate(rec.image, scan.reference), rec.seconds, rec.settings, image)
 
 
-def _told(scan: Scan, factor: float) -> Scan:
-    """The scan, with a σ₀ that is off by a factor."""
-    if factor == 1:
-        return scan
-    noise = estimate_noise(scan).mean().item() if scan.noise is None else scan.noise
-    return replace(scan, noise=factor * noise)
+def _given(scan: Scan, task: scans.Task, entry: Entry) -> Scan:
+    """The scan as the method gets it: with a σ₀ that is off by a factor, or another slice's maps."""
+    if entry.told_noise != 1:
+        noise = estimate_noise(scan).mean().item() if scan.noise is None else scan.noise
+        scan = replace(scan, noise=entry.told_noise * noise)
+    return replace(scan, maps=task.neighbour(entry.maps_off).make().maps) if entry.maps_off else scan
 
 
 def _expanded(settings: dict[str, Any]) -> dict[str, Any]:
