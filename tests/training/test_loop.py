@@ -22,8 +22,8 @@ from upmri import weights
 from upmri.errors import InputError
 from upmri.methods.upmri import UpmriLesson
 from upmri.networks.adm import SIZES
-from upmri.training import checkpoint, train
 from upmri.settings import build
+from upmri.training import checkpoint, train
 from upmri.training.config import TrainConfig, read_config
 from upmri.training.data import Slices
 from upmri.training.loop import DivergedError, _schedule

@@ -99,6 +99,13 @@ def test_simulated_scans_are_those_of_simulate(write, heads):
     assert torch.allclose(made.maps, expected.maps)
 
 
+def test_lines_can_be_drawn_again(write):
+    first, second, *_ = scans.tasks(read_config(write(draws=2)))
+    assert (first.draw, second.draw, second.slice) == (0, 1, first.slice)
+    assert second.key == first.key + " draw 1"
+    assert not torch.equal(first.make().mask, second.make().mask)
+
+
 def test_measured_scans_lose_lines_and_keep_a_reference(write, tmp_path):
     """Of the kind of each file's meta that is asked for, of people in a share."""
     image = upmri.demo.brain()[:2, ::2, ::2]

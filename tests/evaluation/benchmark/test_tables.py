@@ -49,7 +49,7 @@ def test_what_was_not_asked_for_is_left_out(config, rows):
 
 def test_markdown(config, rows):
     text = markdown(cells(rows, config), config)
-    assert "### heads, maps by ESPIRiT\n\n4 slices of 2 people." in text
+    assert "### heads, maps by ESPIRiT\n\n4 scans of 2 people." in text
     lines = {line.split(" | ")[1]: line for line in text.splitlines() if line.startswith("| nothing")}
     assert "| 21.50 ± 1.29 |" in lines["zero-filled"]
     assert "| <u>28.00 ± 1.63</u> |" in lines["sense"]
@@ -78,3 +78,9 @@ def test_every_method_has_its_place():
     assert category_of("weighted-ssdu") == "undersampled scans, split"
     assert category_of("moi") == category_of("upmri") == "undersampled scans"
     assert category_of("modl") == "full images"
+
+
+def test_of_one_person_no_interval_is_given(config, rows):
+    text = markdown(cells([replace(r, person="a") for r in rows], config), config)
+    assert "4 scans of 1 person." in text
+    assert "| +10.00* |" in text

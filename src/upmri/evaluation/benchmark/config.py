@@ -90,6 +90,8 @@ class BenchmarkConfig:
         Which methods.
     against
         The entry that the others are compared with.
+    draws
+        How often lines are drawn for a slice at an acceleration: with few slices, much depends on where they fall.
     shown
         Of each group so many slices are kept as pictures.
     seed
@@ -102,6 +104,7 @@ class BenchmarkConfig:
     accelerations: tuple[float, ...] = (4.0, 8.0)
     maps: tuple[Maps, ...] = ("espirit",)
     against: str = "upmri"
+    draws: int = 1
     shown: int = 1
     seed: int = 0
 
@@ -111,6 +114,9 @@ class BenchmarkConfig:
                 raise InputError(f"{what}: expected at least one")
             if len(set(names)) < len(names):
                 raise InputError(f"{what}: expected different names, got {', '.join(names)}")
+        for key in ("draws", "shown"):
+            if getattr(self, key) < 1:
+                raise InputError(f"{key}: expected at least 1, got {getattr(self, key)}")
         if self.against not in {entry.name for entry in self.entries}:
             raise InputError(f"against: {self.against!r} is not among the entries")
         if "exact" in self.maps and any(group.scans for group in self.groups):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -49,9 +50,10 @@ def _pictures(store: Store, config: BenchmarkConfig, found: Sequence[Cell], fold
                 images[cell.entry] = torch.from_numpy(image)
                 scores[cell.entry] = {"psnr": row.psnr, "ssim": row.ssim}
         if images:
-            name = f"{task.group}_{task.acceleration:g}x_{task.maps}_{task.slice.path.stem}_{task.slice.index}"
-            title = f"{task.group}, {task.acceleration:g}×, maps: {task.maps}"
-            paths.append(folder / f"{name}.png")
+            at, group = task.slice, task.group.name
+            title = f"{group}, {task.acceleration:g}×, maps: {task.maps}"
+            name = f"{group}_{task.acceleration:g}x_{task.maps}_{at.path.stem}_{at.index}"
+            paths.append(folder / f"{re.sub('[^A-Za-z0-9_.-]+', '_', name)}.png")
             comparison(torch.from_numpy(truth), images, paths[-1], scores=scores, title=title, wrap=_WRAP)
     return paths
 

@@ -105,7 +105,7 @@ def _reconstruct(
     scan = task.make()
     assert scan.reference is not None  # noqa: S101
     store.add_scan(
-        task.key, grp=task.group, person=task.slice.person, name=task.slice.name, slice=task.slice.index,
+        task.key, grp=task.group.name, person=task.slice.person, name=task.slice.name, slice=task.slice.index,
         acceleration=task.acceleration, true_acceleration=scan.acceleration, maps=task.maps,
     )  # fmt: skip
     top = scan.reference.abs().max()

@@ -16,23 +16,25 @@ from upmri.selection import Slice, count_slices, draw_lines, keep_lines, select,
 
 @dataclass(frozen=True)
 class Task:
-    """One undersampled scan of one slice of a group, whose name is its own."""
+    """One undersampled scan of one slice of a group, with lines that may be drawn again."""
 
     slice: Slice
-    group: str
+    group: Group
     acceleration: float
     maps: Maps
-    config: Group
+    draw: int = 0
 
     @property
     def key(self) -> str:
         """Names it in the store."""
-        return f"{self.group} {self.slice.name} {self.slice.index} {self.acceleration:g}x {self.maps}"
+        name, again = self.slice.name, f" draw {self.draw}" if self.draw else ""
+        return f"{self.group.name} {name} {self.slice.index} {self.acceleration:g}x {self.maps}{again}"
 
     def make(self) -> Scan:
         """The scan, with maps and reference."""
-        at, group = self.slice, self.config
-        seed = seed_for(at.name, at.index, self.acceleration) % 2**31
+        at, group = self.slice, self.group
+        name = at.name if self.draw == 0 else f"{at.name} {self.draw}"
+        seed = seed_for(name, at.index, self.acceleration) % 2**31
         if at.is_image:
             image = load_images(at.path)[at.index]
             full = simulate(image, group.coils, 1, acs=0, noise=group.noise, seed=seed, anatomy=group.anatomy)
@@ -45,7 +47,7 @@ class Task:
 
     def neighbour(self, off: int) -> Task:
         """The same of another slice of the file; the other way where there is none."""
-        count = count_slices(self.slice.path, self.slice.is_image, self.config.only)
+        count = count_slices(self.slice.path, self.slice.is_image, self.group.only)
         for index in (self.slice.index + off, self.slice.index - off):
             if 0 <= index < count:
                 return replace(self, slice=replace(self.slice, index=index))
@@ -60,10 +62,11 @@ def tasks(config: BenchmarkConfig) -> list[Task]:
         if not found:
             raise InputError(f"groups: {group.name}: expected slices, found none")
         made += [
-            Task(at, group.name, acceleration, maps, group)
+            Task(at, group, acceleration, maps, draw)
             for at in found
             for acceleration in config.accelerations
             for maps in config.maps
+            for draw in range(config.draws)
         ]
     return made
 
@@ -72,7 +75,8 @@ def shown(config: BenchmarkConfig, made: list[Task]) -> set[str]:
     """Keys of the tasks whose images are kept: of slices in the middle of their groups."""
     kept: set[str] = set()
     for group in config.groups:
-        found = list(dict.fromkeys(task.slice for task in made if task.group == group.name))
+        here = [task for task in made if task.group is group and task.draw == 0]
+        found = list(dict.fromkeys(task.slice for task in here))
         chosen = {found[(2 * i + 1) * len(found) // (2 * config.shown)] for i in range(config.shown)}
-        kept |= {task.key for task in made if task.group == group.name and task.slice in chosen}
+        kept |= {task.key for task in here if task.slice in chosen}
     return kept

@@ -148,7 +148,8 @@ def _table(here: dict[tuple[str, float], Cell], title: str, config: BenchmarkCon
             lines.append("| " + " | ".join(row) + " |")
     some = next(iter(here.values()))
     people = len({row.person for row in some.rows})
-    return f"### {title}\n\n{len(some.rows)} slices of {people} people.\n\n" + "\n".join(lines) + "\n"
+    scans = f"{len(some.rows)} scans of {people} {'person' if people == 1 else 'people'}"
+    return f"### {title}\n\n{scans}.\n\n" + "\n".join(lines) + "\n"
 
 
 def category_of(method: str) -> str:
@@ -168,12 +169,17 @@ def _ahead(reference: Cell | None, cell: Cell) -> tuple[float, float, float, flo
     flat = [value for values in by_person.values() for value in values]
     if not flat:
         return math.nan, math.nan, math.nan, math.nan
-    return sum(flat) / len(flat), *interval(by_person), paired_t(flat)
+    # Of one person nothing can be said about people.
+    low, high = interval(by_person) if len(by_person) > 1 else (math.nan, math.nan)
+    return sum(flat) / len(flat), low, high, paired_t(flat)
 
 
 def _told(ahead: tuple[float, float, float, float]) -> str:
     mean, low, high, p = ahead
-    return "" if math.isnan(mean) else f"{mean:+.2f} ({low:+.2f} to {high:+.2f}){'*' * (p < 0.05)}"
+    if math.isnan(mean):
+        return ""
+    spread = "" if math.isnan(low) else f" ({low:+.2f} to {high:+.2f})"
+    return f"{mean:+.2f}{spread}{'*' * (p < 0.05)}"
 
 
 def _method(entry: str, config: BenchmarkConfig) -> str:
