@@ -31,7 +31,7 @@ def benchmark(
 
     try:
         told = read_config(config, tuple(changes or ()))
-        wanted = variants(told)
+        variants(told)  # a wrong setting is told before anything is read
     except InputError as error:
         named = str(error).startswith((str(config), "--set"))
         raise error if named else InputError(f"{config}: {error}") from error
@@ -40,7 +40,7 @@ def benchmark(
         raise InputError(f"{folder}: there are no results to draw; run without --redraw first")
     store = Store(folder / DATABASE) if redraw else run(told, folder, device=device, progress=not quiet)
     paths = report.write(store, told, folder)
-    left = report.missing(store, told, len(wanted))
+    left = report.missing(store, told)
     store.close()
     if not quiet:
         console.say(f"{folder}: {', '.join(path.name for path in paths)}")

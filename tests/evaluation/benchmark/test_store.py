@@ -21,14 +21,14 @@ def store(tmp_path):
 
 def test_what_is_put_is_there(store, tmp_path):
     store.add_scan("s", **SCAN)
-    store.add_variant("v", "entry", "sense", {"damping": 0.1}, {})
+    store.add_variant("v", "sense", {"damping": 0.1}, {})
     image = np.linspace(0, 1, 12).reshape(3, 4)
     store.put("s", "v", SCORES, 1.5, {"seed": 0}, image)
     store.put("s", "unnamed", SCORES, 1.5, {})
     assert store.done("s") == {"v", "unnamed"}
     other = Store(tmp_path / "results.sqlite")  # another process
-    (row,) = other.rows()
-    assert (row.scan, row.group, row.person, row.acceleration, row.entry) == ("s", "g", "p", 4.0, "entry")
+    _, row = other.rows()
+    assert (row.scan, row.group, row.person, row.acceleration, row.variant) == ("s", "g", "p", 4.0, "v")
     assert (row.psnr, row.ssim, row.nmse, row.seconds) == (30.0, 0.9, 0.01, 1.5)
     assert other.settings("v") == {"damping": 0.1}
     assert np.allclose(other.picture("s", "v"), image, atol=1e-3)
@@ -43,7 +43,7 @@ def test_a_row_s_order_is_not_that_of_its_coming(tmp_path):
         for key in ("a", "b", "c")[::turn]:
             store.add_scan(key, **SCAN | {"name": key})
             for variant in ("v", "w")[::turn]:
-                store.add_variant(variant, variant, "sense", {}, {})
+                store.add_variant(variant, "sense", {}, {})
                 store.put(key, variant, SCORES, 0.0, {})
         stores.append(store.rows())
         store.close()

@@ -51,6 +51,8 @@ class Entry:
         How it is called; the method's name when not given.
     choices
         Settings of which every value is tried, and the best mean PSNR is reported, cell by cell: in hindsight.
+    sweep
+        One setting and its values: all are tried, and drawn as a curve instead of a row.
     told_noise
         σ₀ that the method is told, over what it would find.
     maps_off
@@ -61,8 +63,16 @@ class Entry:
     settings: dict[str, Any] = field(default_factory=dict)
     label: str | None = None
     choices: dict[str, Any] = field(default_factory=dict)
+    sweep: dict[str, Any] = field(default_factory=dict)
     told_noise: float = 1.0
     maps_off: int = 0
+
+    def __post_init__(self) -> None:
+        if len(self.sweep) > 1:
+            raise InputError(f"sweep: expected one setting, got {', '.join(self.sweep)}")
+        for what, tried in (("choices", self.choices), ("sweep", self.sweep)):
+            if not all(isinstance(values, list) and values for values in tried.values()):
+                raise InputError(f"{what}: expected a list of values for each setting, got {tried}")
 
     @property
     def name(self) -> str:
@@ -70,10 +80,11 @@ class Entry:
         return self.method if self.label is None else self.label
 
     def variants(self) -> Iterator[Entry]:
-        """One for every combination of choices."""
-        keys = list(self.choices)
-        for values in itertools.product(*self.choices.values()):
-            yield replace(self, settings=self.settings | dict(zip(keys, values, strict=True)), choices={})
+        """One for every combination of choices, and for every value of the sweep."""
+        tried = self.choices | self.sweep
+        for values in itertools.product(*tried.values()):
+            settings = self.settings | dict(zip(tried, values, strict=True))
+            yield replace(self, settings=settings, choices={}, sweep={})
 
 
 @dataclass(frozen=True)

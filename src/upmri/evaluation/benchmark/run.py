@@ -56,7 +56,7 @@ def run(config: BenchmarkConfig, folder: Path, *, device: str = "auto", progress
     kept = scans.shown(config, todo)
     store = Store(folder / DATABASE)
     for variant in wanted:
-        store.add_variant(variant.key, variant.entry.name, variant.entry.method, facts(variant.entry), versions())
+        store.add_variant(variant.key, variant.entry.method, facts(variant.entry), versions())
     with bar("benchmark", len(todo), shown=progress) as advance:
         for task in todo:
             with store.claim(task.key) as mine:

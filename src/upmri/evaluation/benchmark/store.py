@@ -26,7 +26,7 @@ CREATE TABLE IF NOT EXISTS scan (
     key TEXT PRIMARY KEY, grp TEXT NOT NULL, person TEXT NOT NULL, name TEXT NOT NULL, slice INTEGER NOT NULL,
     acceleration REAL NOT NULL, true_acceleration REAL NOT NULL, maps TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS variant (
-    key TEXT PRIMARY KEY, entry TEXT NOT NULL, method TEXT NOT NULL, settings TEXT NOT NULL, versions TEXT NOT NULL);
+    key TEXT PRIMARY KEY, method TEXT NOT NULL, settings TEXT NOT NULL, versions TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS result (
     scan TEXT NOT NULL, variant TEXT NOT NULL, psnr REAL, ssim REAL, nmse REAL, seconds REAL, settings TEXT,
     PRIMARY KEY (scan, variant));
@@ -47,7 +47,6 @@ class Row:
     person: str
     acceleration: float
     maps: str
-    entry: str
     variant: str
     psnr: float
     ssim: float
@@ -87,12 +86,10 @@ class Store:
         values = [facts[column] for column in columns]
         self._base.execute(f"INSERT OR IGNORE INTO scan VALUES (?{', ?' * len(columns)})", [key, *values])  # noqa: S608
 
-    def add_variant(self, key: str, entry: str, method: str, settings: Any, versions: Any) -> None:
-        """Say what a variant is; what it is called may change."""
-        self._base.execute(
-            "INSERT INTO variant VALUES (?, ?, ?, ?, ?) ON CONFLICT (key) DO UPDATE SET entry = excluded.entry",
-            [key, entry, method, json.dumps(settings, sort_keys=True), json.dumps(versions, sort_keys=True)],
-        )
+    def add_variant(self, key: str, method: str, settings: Any, versions: Any) -> None:
+        """Say what a variant is."""
+        row = [key, method, json.dumps(settings, sort_keys=True), json.dumps(versions, sort_keys=True)]
+        self._base.execute("INSERT OR IGNORE INTO variant VALUES (?, ?, ?, ?)", row)
 
     def done(self, scan: str) -> set[str]:
         """Variants of which there is a result."""
@@ -147,9 +144,9 @@ class Store:
     def rows(self) -> list[Row]:
         """Every result, in an order that does not depend on when it came."""
         query = """
-            SELECT scan.key, grp, person, acceleration, maps, entry, variant.key, psnr, ssim, nmse, seconds
-            FROM result JOIN scan ON scan.key = result.scan JOIN variant ON variant.key = result.variant
-            ORDER BY grp, maps, acceleration, name, slice, entry, variant.key"""
+            SELECT scan.key, grp, person, acceleration, maps, variant, psnr, ssim, nmse, seconds
+            FROM result JOIN scan ON scan.key = result.scan
+            ORDER BY grp, maps, acceleration, scan.key, variant"""
         return [Row(*values) for values in self._base.execute(query)]
 
     def settings(self, variant: str) -> dict[str, Any]:

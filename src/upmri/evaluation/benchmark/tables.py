@@ -8,9 +8,9 @@ import math
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import groupby
 
 from upmri.evaluation.benchmark.config import BenchmarkConfig
+from upmri.evaluation.benchmark.run import Variant
 from upmri.evaluation.benchmark.statistics import interval, paired_t
 from upmri.evaluation.benchmark.store import Row
 from upmri.methods import find
@@ -50,32 +50,21 @@ class Cell:
         return dict(found)
 
 
-def cells(rows: Sequence[Row], config: BenchmarkConfig) -> list[Cell]:
-    """Put rows together, those of the entries that are asked for."""
-    order = {entry.name: i for i, entry in enumerate(config.entries)}
-    groups = {group.name: i for i, group in enumerate(config.groups)}
-
-    def place(row: Row) -> tuple[int, int, float, int, str]:
-        return config.maps.index(row.maps), groups[row.group], row.acceleration, order[row.entry], row.variant
-
-    asked = [
-        row
-        for row in rows
-        if row.entry in order
-        and row.group in groups
-        and row.maps in config.maps
-        and row.acceleration in config.accelerations
-    ]
-    tried = [
-        Cell(first.maps, first.group, first.acceleration, first.entry, first.variant, (first, *rest))
-        for _, (first, *rest) in ((key, list(part)) for key, part in groupby(sorted(asked, key=place), place))
-    ]
-    best: dict[tuple[str, str, float, str], Cell] = {}
-    for cell in tried:
-        at = (cell.maps, cell.group, cell.acceleration, cell.entry)
-        if at not in best or cell.mean("psnr") > best[at].mean("psnr"):
-            best[at] = cell
-    return list(best.values())
+def cells(rows: Sequence[Row], config: BenchmarkConfig, variants: Sequence[Variant]) -> list[Cell]:
+    """Put rows together, those of the entries that are asked for; two entries may share a variant, and its results."""
+    found: dict[tuple[str, str, float, str], list[Row]] = defaultdict(list)
+    for row in rows:
+        found[row.maps, row.group, row.acceleration, row.variant].append(row)
+    best = []
+    for maps in config.maps:
+        for group in config.groups:
+            for acceleration in config.accelerations:
+                at = (maps, group.name, acceleration)
+                for entry in (entry for entry in config.entries if not entry.sweep):
+                    keys = [v.key for v in variants if v.entry.name == entry.name and (*at, v.key) in found]
+                    tried = [Cell(*at, entry.name, key, tuple(found[*at, key])) for key in keys]
+                    best += [max(tried, key=lambda cell: cell.mean("psnr"))] if tried else []
+    return best
 
 
 def markdown(found: Sequence[Cell], config: BenchmarkConfig) -> str:

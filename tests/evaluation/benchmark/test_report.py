@@ -1,0 +1,31 @@
+"""Figures from a store."""
+
+from upmri.evaluation.benchmark import report
+from upmri.evaluation.benchmark.config import read_config
+from upmri.evaluation.benchmark.run import run
+
+
+def test_sweeps_are_curves_and_not_rows(write, tmp_path):
+    entries = [
+        {"method": "sense", "label": "upmri"},
+        {"method": "sense", "label": "damped", "sweep": {"damping": [1e-3, 1e-2, 1e-1]}},
+        {"method": "sense", "label": "chosen", "choices": {"damping": [1e-3, 1e-2]}},
+    ]
+    config = read_config(write(entries=entries, accelerations=[2]))
+    store = run(config, tmp_path / "results", device="cpu")
+    assert len(store.rows()) == 6 * 4  # what two entries share is computed once
+    names = {path.name for path in report.write(store, config, tmp_path / "results")}
+    store.close()
+    assert {"table.md", "table.csv", "over_damping.pdf", "psnr_espirit.pdf", "ssim_espirit.pdf"} <= names
+    table = (tmp_path / "results" / "table.md").read_text()
+    assert "damped" not in table
+    assert "| chosen |" in table
+
+
+def test_what_is_missing_is_counted(write, tmp_path):
+    config = read_config(write())
+    store = run(config, tmp_path / "results", device="cpu")
+    assert report.missing(store, config) == 0
+    more = read_config(write(accelerations=[2, 2.5, 1.5]))
+    assert report.missing(store, more) == 6 * 5
+    store.close()
