@@ -7,7 +7,7 @@ import pytest
 from upmri.evaluation.benchmark.config import Entry, read_config
 from upmri.evaluation.benchmark.run import Variant
 from upmri.evaluation.benchmark.store import Row
-from upmri.evaluation.benchmark.tables import CATEGORIES, category_of, cells, long_csv, markdown
+from upmri.evaluation.benchmark.tables import CATEGORIES, category_of, cells, evaluations_of, long_csv, markdown
 from upmri.methods import names
 
 VARIANTS = [
@@ -85,10 +85,12 @@ def test_without_the_one_to_compare_with_nothing_is_said(config, rows):
 
 
 def test_every_method_has_its_place():
-    assert {category_of(name) for name in names()} == set(CATEGORIES)
-    assert category_of("weighted-ssdu") == "undersampled scans, split"
-    assert category_of("moi") == category_of("upmri") == "undersampled scans"
-    assert category_of("modl") == "full images"
+    assert {category_of(Entry(name)) for name in names()} == set(CATEGORIES)
+    assert category_of(Entry("weighted-ssdu")) == "undersampled scans, split"
+    assert category_of(Entry("moi")) == category_of(Entry("upmri")) == "undersampled scans"
+    assert category_of(Entry("modl")) == "full images"
+    assert category_of(Entry("upmri", learnt="full images")) == "full images"
+    assert (evaluations_of(Entry("ddnm")), evaluations_of(Entry("ddnm", evaluations=7))) == (100, 7)
 
 
 def test_of_one_person_no_interval_is_given(config, rows):

@@ -53,6 +53,8 @@ class Entry:
         Settings of which every value is tried, and the best mean PSNR is reported, cell by cell: in hindsight.
     sweep
         One setting and its values: all are tried, and drawn as a curve instead of a row.
+    learnt, evaluations
+        What it learnt from and how often a network is asked, where that is not what the method's listing says.
     told_noise
         σ₀ that the method is told, over what it would find.
     maps_off
@@ -64,6 +66,8 @@ class Entry:
     label: str | None = None
     choices: dict[str, Any] = field(default_factory=dict)
     sweep: dict[str, Any] = field(default_factory=dict)
+    learnt: str | None = None
+    evaluations: int | None = None
     told_noise: float = 1.0
     maps_off: int = 0
 

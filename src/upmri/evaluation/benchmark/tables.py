@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from upmri.evaluation.benchmark.config import BenchmarkConfig
+from upmri.evaluation.benchmark.config import BenchmarkConfig, Entry
 from upmri.evaluation.benchmark.run import Variant
 from upmri.evaluation.benchmark.statistics import interval, paired_t
 from upmri.evaluation.benchmark.store import Row
@@ -94,10 +94,10 @@ def long_csv(found: Sequence[Cell], config: BenchmarkConfig) -> str:
     )
     reference = {(c.maps, c.group, c.acceleration): c for c in found if c.entry == config.against}
     for cell in found:
-        kind = find(_method(cell.entry, config))
+        entry = next(known for known in config.entries if known.name == cell.entry)
         scores = [f(metric) for metric in (*_METRICS, "nmse") for f in (cell.mean, cell.deviation)]
         writer.writerow(
-            [cell.maps, cell.group, f"{cell.acceleration:g}", cell.entry, kind.needs, kind.evaluations]
+            [cell.maps, cell.group, f"{cell.acceleration:g}", cell.entry, learnt_from(entry), evaluations_of(entry)]
             + [len(cell.rows), len({row.person for row in cell.rows})]
             + [f"{score:.6g}" for score in scores]
             + [f"{value:.4g}" for value in _ahead(reference.get((cell.maps, cell.group, cell.acceleration)), cell)]
@@ -115,16 +115,16 @@ def _table(here: dict[tuple[str, float], Cell], title: str, config: BenchmarkCon
     for rate in rates:
         head += [f"PSNR {rate:g}×", f"SSIM {rate:g}×", f"{config.against} ahead {rate:g}×"]
     lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
-    entries = {entry.name: entry.method for entry in config.entries if any(at[0] == entry.name for at in here)}
+    entries = {entry.name: entry for entry in config.entries if any(at[0] == entry.name for at in here)}
     for category in CATEGORIES:
-        names = [name for name, method in entries.items() if category_of(method) == category]
+        names = [name for name, entry in entries.items() if category_of(entry) == category]
         marks = {
             (metric, rate): _marks([(name, here[name, rate].mean(metric)) for name in names if (name, rate) in here])
             for metric in _METRICS
             for rate in rates
         }
         for name in names:
-            row = [category, name, str(find(entries[name]).evaluations or "–")]
+            row = [category, name, str(evaluations_of(entries[name]) or "–")]
             for rate in rates:
                 cell = here.get((name, rate))
                 if cell is None:
@@ -141,10 +141,20 @@ def _table(here: dict[tuple[str, float], Cell], title: str, config: BenchmarkCon
     return f"### {title}\n\n{scans}.\n\n" + "\n".join(lines) + "\n"
 
 
-def category_of(method: str) -> str:
-    """What a method learnt from, as the paper has it."""
-    needs = find(method).needs
-    return needs if needs in CATEGORIES else "undersampled scans"
+def learnt_from(entry: Entry) -> str:
+    """What an entry says of itself, or its method."""
+    return find(entry.method).needs if entry.learnt is None else entry.learnt
+
+
+def evaluations_of(entry: Entry) -> int:
+    """How often a network is asked."""
+    return find(entry.method).evaluations if entry.evaluations is None else entry.evaluations
+
+
+def category_of(entry: Entry) -> str:
+    """What an entry learnt from, as the paper's table has it."""
+    learnt = learnt_from(entry)
+    return learnt if learnt in CATEGORIES else "undersampled scans"
 
 
 def _marks(scores: list[tuple[str, float]]) -> dict[str, str]:
@@ -169,7 +179,3 @@ def _told(ahead: tuple[float, float, float, float]) -> str:
         return ""
     spread = "" if math.isnan(low) else f" ({low:+.2f} to {high:+.2f})"
     return f"{mean:+.2f}{spread}{'*' * (p < 0.05)}"
-
-
-def _method(entry: str, config: BenchmarkConfig) -> str:
-    return next(known.method for known in config.entries if known.name == entry)
