@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from upmri import console
 from upmri.cli.options import Device, Quiet, app
 from upmri.errors import InputError
+
+if TYPE_CHECKING:
+    from upmri.evaluation.benchmark.config import BenchmarkConfig
 
 
 @app.command()
@@ -20,6 +23,7 @@ def benchmark(
     ] = None,
     target: Annotated[Path | None, typer.Option("--out", "-o", help="Folder for the results.")] = None,
     redraw: Annotated[bool, typer.Option("--redraw", help="Only draw what is there.")] = False,
+    timing: Annotated[bool, typer.Option("--timing", help="Measure seconds and memory of an image instead.")] = False,
     device: Device = "auto",
     quiet: Quiet = False,
 ) -> None:
@@ -36,6 +40,9 @@ def benchmark(
         named = str(error).startswith((str(config), "--set"))
         raise error if named else InputError(f"{config}: {error}") from error
     folder = Path(told.output) if target is None else target
+    if timing:
+        _time(told, folder, device, quiet)
+        return
     if redraw and not (folder / DATABASE).exists():
         raise InputError(f"{folder}: there are no results to draw; run without --redraw first")
     store = Store(folder / DATABASE) if redraw else run(told, folder, device=device, progress=not quiet)
@@ -46,3 +53,16 @@ def benchmark(
         console.say(f"{folder}: {', '.join(path.name for path in paths)}")
         if left:
             console.say(f"{left} results are still to come: another process is at them, or they were not asked for.")
+
+
+def _time(config: BenchmarkConfig, folder: Path, device: str, quiet: bool) -> None:
+    from upmri.evaluation.benchmark.timing import long_csv, markdown, measure
+    from upmri.methods import device_name
+
+    found = measure(config, device)
+    folder.mkdir(parents=True, exist_ok=True)
+    title = f"320×320, 16 coils, 4×, {device_name(device)}"
+    for path, text in ((folder / "timing.md", markdown(found, title)), (folder / "timing.csv", long_csv(found))):
+        path.write_text(text)
+        if not quiet:
+            console.say(str(path))

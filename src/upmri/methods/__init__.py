@@ -208,6 +208,14 @@ def pick_device(name: str) -> torch.device:
     return device
 
 
+def device_name(name: str) -> str:
+    """What the device is called by those who made it."""
+    import torch
+
+    device = pick_device(name)
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else f"CPU, {torch.get_num_threads()} threads"
+
+
 class _Room(ModuleType):
     def __call__(self) -> tuple[str, ...]:
         return names()

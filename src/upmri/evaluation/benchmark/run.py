@@ -75,7 +75,7 @@ def variants(config: BenchmarkConfig) -> list[Variant]:
     for entry in config.entries:
         for variant in entry.variants():
             try:
-                build(variant.method, **_expanded(variant.settings))
+                build(variant.method, **expanded(variant.settings))
             except InputError as error:
                 raise InputError(f"entries: {entry.name}: {error}") from error
             text = json.dumps([facts(variant), config.seed], sort_keys=True)
@@ -87,7 +87,7 @@ def facts(entry: Entry) -> dict[str, Any]:
     """What decides over an entry's images: settings, and weights by what they hold, wherever they lie."""
     told = {"method": entry.method, **entry.settings, "told_noise": entry.told_noise, "maps_off": entry.maps_off}
     if "model" in entry.settings:
-        told["model"] = weights.load(_expanded(entry.settings)["model"]).digest
+        told["model"] = weights.load(expanded(entry.settings)["model"]).digest
     return told
 
 
@@ -114,7 +114,7 @@ def _reconstruct(
         store.put_picture(task.key, ZEROS, scan.mask[0].numpy())
     for variant in missing:
         given = _given(scan, task, variant.entry)
-        rec = reconstruct(given, variant.entry.method, seed=seed, device=device, **_expanded(variant.entry.settings))
+        rec = reconstruct(given, variant.entry.method, seed=seed, device=device, **expanded(variant.entry.settings))
         image = (rec.image.abs() / top)[0].numpy() if keep else None
         store.put(task.key, variant.key, evaluate(rec.image, scan.reference), rec.seconds, rec.settings, image)
 
@@ -127,7 +127,7 @@ def _given(scan: Scan, task: scans.Task, entry: Entry) -> Scan:
     return replace(scan, maps=task.neighbour(entry.maps_off).make().maps) if entry.maps_off else scan
 
 
-def _expanded(settings: dict[str, Any]) -> dict[str, Any]:
+def expanded(settings: dict[str, Any]) -> dict[str, Any]:
     """Settings with ``$VARIABLES`` in the name of a model replaced."""
     model = settings.get("model")
     return settings if model is None else settings | {"model": os.path.expandvars(model)}
