@@ -372,4 +372,7 @@ def test_demo(run, tmp_path):
     score = {(row["acceleration"], row["method"]): row["psnr"] for row in rows}
     for acceleration in (4, 8):
         assert score[acceleration, "sense"] > score[acceleration, "zero-filled"]
-    assert {p.name for p in (tmp_path / "shown").iterdir()} == {"comparison_4x.png", "comparison_8x.png", "table.json"}
+    pictures = {
+        f"{kind}_{rate}x.{suffix}" for rate in (4, 8) for kind, suffix in [("comparison", "png"), ("report", "html")]
+    }
+    assert {p.name for p in (tmp_path / "shown").iterdir()} == pictures | {"table.json"}

@@ -15,9 +15,10 @@ def test_no_torch(code):
     assert out.stdout.strip() == "[]"
 
 
-@pytest.mark.parametrize(
-    "command", [[], ["recon"], ["demo"], ["info"], ["simulate"], ["methods"], ["train"], ["models"]]
-)
+COMMANDS = ["demo", "info", "simulate", "recon", "report", "train", "methods", "models", "benchmark"]
+
+
+@pytest.mark.parametrize("command", [[], *([name] for name in COMMANDS)])
 def test_help_loads_no_torch(command):
     code = (
         f"import sys, atexit; sys.argv = ['upmri', *{command!r}, '--help'];"

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import sys
 import traceback
-from collections.abc import Iterable
+import warnings
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from rich.console import Console
@@ -59,6 +61,15 @@ def complain(error: BaseException) -> None:
 def warn(message: Warning | str, *_: Any, **__: Any) -> None:
     """A line on stderr, in the place of ``warnings.showwarning``."""
     _tell(message, "yellow")
+
+
+@contextmanager
+def warnings_told(*, quiet: bool) -> Iterator[None]:
+    """Within it, warnings to users are lines on stderr, or nothing."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore" if quiet else "default", UserWarning)
+        warnings.showwarning = warn
+        yield
 
 
 def _tell(message: object, style: str) -> None:

@@ -22,8 +22,8 @@ def brain() -> Any:
 
 
 def run(folder: Path, *, progress: bool) -> list[dict[str, Any]]:
-    """Simulate, reconstruct, compare; write ``table.json`` and a figure for each acceleration into the folder."""
-    from upmri.evaluation import evaluate
+    """Simulate, reconstruct, compare; write ``table.json``, figures and pages to look at into the folder."""
+    from upmri.evaluation import evaluate, report
     from upmri.evaluation.figures import comparison
     from upmri.methods import DEFAULT, find, names, reconstruct
     from upmri.physics.espirit import estimate_maps
@@ -38,7 +38,7 @@ def run(folder: Path, *, progress: bool) -> list[dict[str, Any]]:
     for acceleration in ACCELERATIONS:
         scan = simulate(brain(), acceleration=acceleration)
         # What a scanner would give: the true maps and the noise level are not in the file.
-        scan = estimate_maps(replace(scan, maps=None, noise=None))
+        scan = estimate_maps(replace(scan, maps=None, noise=None, name=f"demo brain, {acceleration}×"))
         recs = {name: reconstruct(scan, name, progress=progress) for name in shown}
         scores = {name: evaluate(rec) for name, rec in recs.items()}
         rows += [
@@ -59,5 +59,6 @@ def run(folder: Path, *, progress: bool) -> list[dict[str, Any]]:
             scores=scores,
             title=f"{acceleration}×, {scan.coils} simulated coils, ESPIRiT maps",
         )
+        report.write(list(recs.values()), folder / f"report_{acceleration}x.html", scan=scan, overwrite=True)
     (folder / "table.json").write_text(json.dumps(rows, indent=2) + "\n")
     return rows

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import warnings
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -35,9 +34,7 @@ def train(
         named = str(error).startswith((str(config), "--set"))
         raise error if named else InputError(f"{config}: {error}") from error
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore" if quiet else "default", UserWarning)
-            warnings.showwarning = console.warn
+        with console.warnings_told(quiet=quiet):
             path = run(told, resume=resume, progress=not quiet)
     except DivergedError as error:
         console.complain(error)

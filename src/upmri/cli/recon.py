@@ -39,6 +39,7 @@ def recon(
         typer.Option("--out", "-o", help="File to write (.nii.gz, .nii, .h5, .npy, .cfl, .png, .dcm), or a folder."),
     ] = None,
     keep_phase: Annotated[bool, typer.Option("--complex", help="Keep the phase in NIfTI.")] = False,
+    page: Annotated[bool, typer.Option("--report", help="Write a page to look at, too: OUT.html.")] = False,
     overwrite: Overwrite = False,
     seed: Seed = 0,
     device: Device = "auto",
@@ -48,6 +49,7 @@ def recon(
 ) -> None:
     """Reconstruct scans, slice by slice; by default into SCAN.nii.gz in the current folder."""
     from upmri import formats
+    from upmri.evaluation import report
     from upmri.methods import build, reconstruct_slices
 
     settings: dict[str, Any] = {
@@ -59,12 +61,18 @@ def recon(
     for path, destination in zip(scans, _targets(scans, target), strict=True):
         try:
             formats.check_target(destination, overwrite=overwrite, complex=keep_phase, deviations=samples > 1)
+            look = destination.with_name(f"{destination.name.split('.')[0]}.html")
+            if page:
+                report.check(look, overwrite=overwrite)
             with formats.open_source(path, max_bytes=limit) as source:
                 rec = reconstruct_slices(
                     source.each(slices), len(source.indices(slices)), method,
                     seed=seed, device=device, progress=not quiet and not as_json, **settings
                 )  # fmt: skip
             rec.save(destination, overwrite=overwrite, complex=keep_phase)
+            if page:
+                with console.warnings_told(quiet=quiet):
+                    report.write(rec, look, scan=path, slices=slices, overwrite=overwrite)
         except InputError as error:
             named = str(path) in str(error) or str(destination) in str(error)
             console.complain(error if named else InputError(f"{path}: {error}"))

@@ -1,0 +1,79 @@
+"""Pictures as text in a page: whole numbers of 16 or 8 bits, made small, in letters that HTML leaves alone.
+
+A plane goes through four steps, and the page goes back through them: each code is replaced by its difference from its
+left neighbour (modulo 2¹⁶ or 2⁸), the high bytes of all are put before the low bytes of all, then zlib, then base64.
+A value is ``offset + step · code``.
+"""
+
+from __future__ import annotations
+
+import base64
+import zlib
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Codes = NDArray[np.uint8] | NDArray[np.uint16]
+_TYPES: dict[int, Any] = {8: np.uint8, 16: np.uint16}
+
+
+@dataclass(frozen=True, eq=False)
+class Stack:
+    """Planes of whole numbers, (slice, H, W), and what they mean: ``offset + step · code``."""
+
+    codes: Codes
+    step: float
+    offset: float = 0.0
+
+    @property
+    def bits(self) -> int:
+        """How many bits a code has, 8 or 16."""
+        return 8 * self.codes.dtype.itemsize
+
+    @property
+    def values(self) -> NDArray[np.float64]:
+        """What the codes stand for."""
+        return self.offset + self.step * self.codes.astype(np.float64)
+
+
+def quantise(values: NDArray[Any], *, step: float | None = None, offset: float = 0.0, bits: int = 16) -> Stack:
+    """Round values to the nearest code.
+
+    Parameters
+    ----------
+    values
+        Real (slice, H, W).
+    step
+        Between neighbouring codes; when not given, so small that the largest value just has a code.
+    offset
+        What code 0 stands for. Values with no code get the nearest.
+    bits
+        8 or 16.
+    """
+    most = 2**bits - 1
+    shifted = np.asarray(values, np.float64) - offset
+    if step is None:
+        step = max(float(shifted.max(initial=0)), 0.0) / most or 1.0
+    return Stack(np.clip(np.rint(shifted / step), 0, most).astype(_TYPES[bits]), step, offset)
+
+
+def pack(plane: Codes) -> str:
+    """Return a plane (H, W) of codes as text."""
+    first = np.zeros_like(plane[:, :1])
+    change = np.diff(plane, axis=1, prepend=first)  # whole numbers without a sign wrap around, here and in the page
+    high_to_low = change.astype(plane.dtype.newbyteorder(">")).view(np.uint8).reshape(plane.size, -1).T
+    # The differences of a noisy picture repeat nothing, but small ones are more common: this setting is made for them.
+    squeeze = zlib.compressobj(6, zlib.DEFLATED, 15, 9, zlib.Z_FILTERED)
+    return base64.b64encode(squeeze.compress(high_to_low.tobytes()) + squeeze.flush()).decode()
+
+
+def unpack(text: str, shape: tuple[int, int], bits: int) -> Codes:
+    """Return the plane that :func:`pack` made a text of, as the page does."""
+    octets = np.frombuffer(zlib.decompress(base64.b64decode(text)), np.uint8).reshape(bits // 8, -1)
+    change = np.zeros(octets.shape[1], _TYPES[bits])
+    for octet in octets:
+        change = (change << (8 if bits == 16 else 0)) | octet.astype(change.dtype)
+    codes: Codes = np.cumsum(change.reshape(shape), axis=1, dtype=change.dtype)
+    return codes

@@ -1,0 +1,189 @@
+"""The page as text, part by part.
+
+Whatever came from a file reaches it as text: escaped in the title, otherwise as JSON that the page's script puts into
+the document by ``textContent`` alone. The page forbids itself everything but its own script and style, by their hashes.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from importlib import resources
+from typing import Any
+
+import numpy as np
+
+from upmri.evaluation.report.encode import Stack, pack
+from upmri.evaluation.report.study import Picture, Study
+
+# Parts of the script, in one scope: what runs at once stands before what needs it.
+_SCRIPT = ("state", "data", "colours", "views", "panels", "drawing", "numbers", "actions", "input", "start")
+_SELF = 100_000  # bytes of the page without its pictures, generously
+_ELEMENT = 64  # bytes around a packed plane
+
+
+@dataclass
+class Blocks:
+    """Packed planes by name, ``array/slice``; what the numbers of each array mean; who has which; what had no room."""
+
+    limit: int
+    size: int = _SELF
+    text: dict[str, str] = field(default_factory=dict)
+    arrays: dict[str, dict[str, float]] = field(default_factory=dict)
+    of_picture: list[dict[str, Any]] = field(default_factory=list)
+    measured: dict[str, str] = field(default_factory=dict)
+    left_out: list[str] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, study: Study, limit: int) -> Blocks:
+        """Pack what a study shows into so many bytes, the most important first."""
+        blocks = cls(limit)
+        for picture in study.pictures:
+            held = {"magnitude": blocks.add(picture.magnitude)}
+            blocks.of_picture.append(held if picture.std is None else held | {"std": blocks.add(picture.std)})
+        if study.measured is not None:
+            pair = {"kspace": study.measured.kspace, "mask": study.measured.mask}
+            if names := blocks.add_if_room("the measured k-space", [partial(_same, stack) for stack in pair.values()]):
+                blocks.measured = dict(zip(pair, names, strict=True))
+        blocks._add_for_each("phase", "the phase", [picture.phase for picture in study.pictures])
+        for index in range(max(picture.count for picture in study.pictures)):
+            makers = [_sample(picture, index) for picture in study.pictures]
+            if not blocks._add_for_each("samples", f"samples from {index + 1} on", makers):
+                break
+        blocks._add_for_each("kspace", "the k-space of the images", [picture.kspace for picture in study.pictures])
+        return blocks
+
+    def _add_for_each(self, key: str, what: str, makers: list[Callable[[], Stack] | None]) -> bool:
+        """Put a kind of array in for all pictures that have it, or for none, so that they stay comparable."""
+        names = iter(self.add_if_room(what, [make for make in makers if make is not None]))
+        if what in self.left_out:
+            return False
+        for held, make in zip(self.of_picture, makers, strict=True):
+            if make is not None:
+                held[key] = [*held.get(key, ()), next(names)] if key == "samples" else next(names)
+        return True
+
+    def add(self, stack: Stack) -> str:
+        """Put an array in, and return its name."""
+        name = f"a{len(self.arrays)}"
+        self.arrays[name] = {"bits": stack.bits, "step": stack.step, "offset": stack.offset}
+        for index, plane in enumerate(stack.codes):
+            self.text[f"{name}/{index}"] = text = pack(plane)
+            self.size += len(text) + _ELEMENT
+        return name
+
+    def add_if_room(self, what: str, makers: Iterable[Callable[[], Stack]]) -> list[str]:
+        """Put arrays in and return their names; none of them, and a note, when there is no room for all."""
+        size, names = self.size, []
+        for make in makers:
+            names.append(self.add(make()))
+            if self.size > self.limit:
+                for name in names:
+                    del self.arrays[name]
+                self.text = {key: text for key, text in self.text.items() if key.split("/")[0] not in names}
+                self.size = size
+                self.left_out.append(what)
+                return []
+        return names
+
+
+def _same(stack: Stack) -> Stack:
+    return stack
+
+
+def _sample(picture: Picture, index: int) -> Callable[[], Stack] | None:
+    return None if picture.samples is None or index >= picture.count else partial(picture.samples, index)
+
+
+def parts(study: Study, blocks: Blocks) -> Iterator[str]:
+    """Yield the page. The slice it opens with comes before its script, and so is seen while the rest is still read."""
+    folder = resources.files(__package__)
+    template, style = ((folder / name).read_text("utf-8") for name in ("page.html", "page.css"))
+    script = "".join((folder / "script" / f"{name}.js").read_text("utf-8") for name in _SCRIPT)
+    script = f'"use strict";\n(() => {{\n{script}}})();\n'
+    start = study.shape[0] // 2
+    order = sorted(range(study.shape[0]), key=lambda index: (abs(index - start), index))
+    first = {f"{held['magnitude']}/{start}" for held in blocks.of_picture}
+    by_slice = {index: [key for key in blocks.text if key.endswith(f"/{index}")] for index in order}
+    policy = (
+        f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; img-src data:; "
+        "base-uri 'none'; form-action 'none'"
+    )
+    values = {
+        "policy": policy,
+        "title": html.escape(f"{study.title} · UPMRI report"),
+        "style": style,
+        "study": _json(_described(study, blocks, start)),
+        "script": script,
+        "first": "".join(_block(key, blocks.text[key]) for key in sorted(first)),
+    }
+    pieces = re.split(r"\{\{(\w+)\}\}", template)
+    for position, piece in enumerate(pieces):
+        if position % 2 == 0:
+            yield piece
+        elif piece == "rest":
+            yield from (_block(key, blocks.text[key]) for index in order for key in by_slice[index] if key not in first)
+        else:
+            yield values[piece]
+
+
+def _described(study: Study, blocks: Blocks, start: int) -> dict[str, Any]:
+    """All that the script is told in words and numbers."""
+    slices, height, width = study.shape
+    rows, columns, _ = study.spacing or (1.0, 1.0, 1.0)
+    return {
+        "title": study.title,
+        "slices": slices,
+        "height": height,
+        "width": width,
+        "pixel": [rows, columns],
+        "millimetres": study.spacing is not None,
+        "start": start,
+        "white": study.white,
+        "deviation": study.deviation,
+        "facts": study.facts,
+        "meta": study.meta,
+        "versions": study.versions,
+        "leftOut": blocks.left_out,
+        "arrays": blocks.arrays,
+        "measured": blocks.measured or None,
+        "sources": [
+            {
+                "name": picture.name,
+                "reference": picture.is_reference,
+                "scores": picture.scores,
+                "details": picture.details,
+                "has": held,
+            }
+            for picture, held in zip(study.pictures, blocks.of_picture, strict=True)
+        ],
+        "colours": {name: _colours(name) for name in ("inferno", "twilight_shifted")},
+    }
+
+
+def _colours(name: str) -> str:
+    """A colour map of matplotlib's: 256 times red, green and blue."""
+    from matplotlib import colormaps
+
+    colours = np.rint(255 * colormaps[name](np.linspace(0, 1, 256))[:, :3]).astype(np.uint8)
+    return base64.b64encode(colours.tobytes()).decode()
+
+
+def _json(value: Any) -> str:
+    """JSON that can stand in a script element: no letter of it can end that, or begin a comment."""
+    text = json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def _block(key: str, text: str) -> str:
+    return f'<script type="application/octet-stream" id="{key}">{text}</script>\n'
+
+
+def _hash(text: str) -> str:
+    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"

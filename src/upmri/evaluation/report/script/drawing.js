@@ -1,0 +1,158 @@
+// Drawing: pictures into panels, with ruler, cross, split and scales.
+
+let asked = false;
+let seen = false;
+
+function invalidate() {
+  if (asked) return;
+  asked = true;
+  requestAnimationFrame(() => {
+    asked = false;
+    const start = performance.now();
+    const complete = draw();
+    performance.clearMeasures("redraw");
+    performance.measure("redraw", { start, end: performance.now() });
+    if (complete && !seen) {
+      seen = true;
+      performance.mark("first-picture");
+      document.documentElement.dataset.ready = "";
+      decodeAhead();
+    }
+    if (complete && seen) decodeNeighbours();
+    // What is drawn, for whoever drives the page by a program.
+    document.documentElement.dataset.slice = complete ? state.slice : "";
+  });
+}
+
+function draw() {
+  let complete = true;
+  for (const panel of panels) if (panel.canvas && !drawPanel(panel)) complete = false;
+  drawScales();
+  drawReadout();
+  return complete;
+}
+
+function place(canvas) {
+  const sx = (canvas.width / W) * state.zoom;
+  const sy = (canvas.height / H) * state.zoom;
+  const [x, y] = [canvas.width / 2 - state.centre[0] * W * sx, canvas.height / 2 - state.centre[1] * H * sy];
+  return { sx, sy, x, y };
+}
+
+function drawPanel(panel) {
+  const { canvas, source, view } = panel;
+  const swap = other(source, view);
+  const swapped = state.swapped && swap !== null && !state.split;
+  const shown = swapped ? picture(...swap) : picture(source, view);
+  const beside = state.split && swap ? picture(...swap) : null;
+  const context = canvas.getContext("2d");
+  const { sx, sy, x, y } = place(canvas);
+  context.setTransform(1, 0, 0, 1, 0, 0);
+  context.fillStyle = "#000";
+  context.fillRect(0, 0, canvas.width, canvas.height);
+  context.imageSmoothingEnabled = state.smooth && view !== "kspace";
+  context.imageSmoothingQuality = "high";
+  context.drawImage(shown.canvas, x, y, W * sx, H * sy);
+  if (beside) {
+    const cut = Math.round(canvas.width * state.splitAt);
+    context.save();
+    context.beginPath();
+    context.rect(cut, 0, canvas.width - cut, canvas.height);
+    context.clip();
+    context.drawImage(beside.canvas, x, y, W * sx, H * sy);
+    context.restore();
+  }
+  drawRuler(context, canvas, sx, view);
+  drawCross(context, x, y, sx, sy);
+
+  panel.figure.classList.toggle("swapped", swapped);
+  panel.name.textContent = swapped ? swap[0].name : source.name;
+  if (panel.divider) {
+    for (const part of [panel.divider, panel.left, panel.right]) part.hidden = !state.split;
+    panel.divider.style.left = `${100 * state.splitAt}%`;
+    panel.divider.setAttribute("aria-valuenow", Math.round(100 * state.splitAt));
+  }
+  panel.what.textContent = describe(panel, swapped);
+  panel.score.replaceChildren(...(swapped || !panel.first ? [] : scoreLine(source)));
+  const said = `${panel.name.textContent}, ${view}, slice ${state.slice + 1}. ${panel.score.textContent}`;
+  canvas.setAttribute("aria-label", said);
+  return shown.fresh && (beside?.fresh ?? true);
+}
+
+function describe({ source, view }, swapped) {
+  if (swapped || view === "magnitude") return "";
+  if (view === "error") return `− ${against().name}`;
+  if (view === "uncertainty") return "± deviation";
+  const count = source.has.samples?.length;
+  if (view === "samples") return `sample ${(state.sample % count) + 1} of ${count}`;
+  if (view === "kspace") return source.isMeasured ? "root sum of squares" : "of the image";
+  return view;
+}
+
+function scoreLine(source) {
+  const psnr = source.scores.psnr?.[state.slice];
+  const ssim = source.scores.ssim?.[state.slice];
+  const parts = [];
+  if (typeof psnr === "number") parts.push(`${psnr.toFixed(1)} dB`);
+  if (typeof ssim === "number") parts.push(make("span", { className: "less", textContent: ` · ${ssim.toFixed(3)}` }));
+  return parts;
+}
+
+// A length to compare with, where the voxels are known.
+function drawRuler(context, canvas, sx, view) {
+  if (!study.millimetres || view === "kspace" || state.split) return;
+  const perMillimetre = sx / study.pixel[1];
+  const length = [200, 100, 50, 20, 10, 5, 2, 1].find((mm) => mm * perMillimetre < canvas.width / 3);
+  if (!length) return;
+  const unit = devicePixelRatio;
+  const [left, bottom] = [8 * unit, canvas.height - 8 * unit];
+  context.font = `${11 * unit}px system-ui, sans-serif`;
+  context.lineWidth = 2 * unit;
+  context.strokeStyle = context.fillStyle = "rgb(255 255 255 / .85)";
+  context.beginPath();
+  context.moveTo(left, bottom);
+  context.lineTo(left + length * perMillimetre, bottom);
+  context.stroke();
+  context.fillText(`${length} mm`, left, bottom - 5 * unit);
+}
+
+function drawCross(context, x, y, sx, sy) {
+  if (!state.cursor) return;
+  const cx = x + (state.cursor.column + 0.5) * sx;
+  const cy = y + (state.cursor.row + 0.5) * sy;
+  const unit = devicePixelRatio;
+  const [inner, outer] = [Math.max(3 * unit, sx / 2), Math.max(9 * unit, sx / 2 + 5 * unit)];
+  context.beginPath();
+  for (const [dx, dy] of [[1, 0], [-1, 0], [0, 1], [0, -1]]) {
+    context.moveTo(cx + dx * inner, cy + dy * inner);
+    context.lineTo(cx + dx * outer, cy + dy * outer);
+  }
+  for (const [colour, width] of [["rgb(0 0 0 / .7)", 3], ["#6cb0ff", 1]]) {
+    context.strokeStyle = colour;
+    context.lineWidth = width * unit;
+    context.stroke();
+  }
+}
+
+function drawScales() {
+  const views = [...new Set(panels.filter((panel) => panel.canvas).map((panel) => panel.view))];
+  const scales = views.map((view) => VIEWS[view].scale());
+  const stamp = JSON.stringify(scales.map(({ label, ticks }) => [label, ticks])) + [state.signed, state.opacity];
+  if ($("scales").dataset.stamp === stamp) return;
+  $("scales").dataset.stamp = stamp;
+  $("scales").replaceChildren(
+    ...scales.map(({ label, colours, ticks }) => {
+      const bar = make("canvas", { width: 256, height: 1 });
+      const image = bar.getContext("2d").createImageData(256, 1);
+      new Uint32Array(image.data.buffer).set(colours);
+      bar.getContext("2d").putImageData(image, 0, 0);
+      const [low, high] = ticks.map((text) => make("span", { textContent: text }));
+      const name = make("span", { className: "label", textContent: label });
+      return make("div", { className: "scale" }, name, low, bar, high);
+    }),
+  );
+}
+
+const digits = (value, count) => String(Number(value.toPrecision(count))).replaceAll("-", "−");
+// The two ends of a scale, of which what is 0 but for rounding is 0.
+const ends = (low, high) => [low, high].map((end) => digits(Math.abs(end) < 1e-3 * (high - low) ? 0 : end, 3));

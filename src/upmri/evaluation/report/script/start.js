@@ -1,0 +1,107 @@
+// The foot, and the start of it all.
+
+function buildFoot() {
+  const card = (heading, pairs) => {
+    const list = make("dl");
+    for (const [key, value] of pairs) {
+      const said = make("dd", { textContent: value });
+      if (/SHA-256/.test(key)) said.className = "hash";
+      list.append(make("dt", { textContent: key }), said);
+    }
+    return make("section", {}, make("h3", { textContent: heading }), list);
+  };
+  const results = sources.filter((source) => !source.reference);
+  $("made").append(...results.map((source) => card(source.name, source.details)));
+  const scan = [...study.facts, ...study.meta];
+  $("made").append(card("scan", scan), card("page made with", study.versions));
+  const notes = [
+    "Errors and deviations are in % of white, the 99.5th percentile of the brightest slice.",
+    "PSNR, SSIM and NMSE are of magnitudes, slice by slice; ∅ is their mean over slices.",
+  ];
+  if (study.leftOut.length) notes.push(`Left out, to keep the page small: ${study.leftOut.join(", ")}.`);
+  notes.push("Not for clinical use.");
+  $("notes").textContent = notes.join(" ");
+}
+
+function measure() {
+  if (matchMedia("print").matches) return; // paper shows what the screen did
+  drawPlot();
+  resize();
+}
+
+// How the facts of the head are said in few words.
+const FACTS = {
+  slices: (value) => `${value} slice${value === "1" ? "" : "s"}`,
+  matrix: (value) => value,
+  voxel: (value) => value,
+  coils: (value) => `${value} coil${value === "1" ? "" : "s"}`,
+  acceleration: (value) => `${value} accelerated`,
+};
+
+function start() {
+  resetWindow();
+  $("title").textContent = study.title;
+  $("title").title = study.title;
+  const said = study.facts.map(([key, value]) => FACTS[key]?.(value) ?? `${key} ${value}`);
+  $("facts").textContent = said.join(" · ");
+  $("slice").max = study.slices;
+  $("slider").hidden = study.slices === 1;
+  $("slice").oninput = () => goTo(Number($("slice").value) - 1);
+
+  available.forEach((view, index) => {
+    const made = button(VIEWS[view].label, `${VIEWS[view].label} (${index + 1})`, () => show(view), false);
+    made.dataset.view = view;
+    $("views").append(made);
+  });
+
+  if (sources.length > 1) {
+    state.against = 0; // the reference, which is the first when there is one
+    const options = sources.map((source, index) => make("option", { value: index, textContent: source.name }));
+    $("against").append(...options);
+    $("against").onchange = () => setAgainst(Number($("against").value));
+  } else $("comparing").hidden = true;
+
+  $("plot").style.display = study.slices > 1 ? "" : "none";
+  $("metrics").hidden = study.slices === 1;
+  if (scored.length) {
+    for (const [key, { label }] of Object.entries(METRICS)) {
+      const made = button(label, `${label} of every slice`, () => {
+        state.metric = key;
+        for (const each of $("metrics").children) each.setAttribute("aria-pressed", each === made);
+        drawPlot();
+      }, key === state.metric);
+      $("metrics").append(made);
+    }
+  } else $("measures").hidden = true;
+
+  $("split-button").onclick = () => setSplit(!state.split);
+  $("flicker-button").onclick = () => (flickering ? setSwapped(false) : setSwapped(!state.swapped));
+  $("window-button").onclick = () => {
+    resetWindow();
+    syncOptions();
+    invalidate();
+  };
+  $("pixels-button").onclick = () => {
+    state.smooth = !state.smooth;
+    press("pixels-button", !state.smooth);
+    invalidate();
+  };
+  $("zoom-in").onclick = () => zoomBy(1.25);
+  $("zoom-out").onclick = () => zoomBy(0.8);
+  $("zoom-fit").onclick = () => moveTo(0.5, 0.5, 1);
+  $("sidebar-button").onclick = toggleSidebar;
+  $("theme-button").onclick = setTheme;
+  $("help-button").onclick = () => $("help").showModal();
+  $("help-close").onclick = () => $("help").close();
+
+  $("panels").addEventListener("wheel", onWheel, { passive: false });
+  buildHelp();
+  buildFoot();
+  state.paired.error = state.paired.uncertainty = true;
+  goTo(state.slice);
+  state.view = hasReference && available.includes("error") ? "error" : "magnitude";
+  show(state.view);
+  new ResizeObserver(measure).observe($("panels"));
+}
+
+start();

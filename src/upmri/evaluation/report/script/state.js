@@ -1,0 +1,37 @@
+// What is shown and how; everything else follows from it.
+//
+// The parts of this script share one scope and need nothing else; they draw on Canvas 2-D. Data lies in script elements
+// of the page, one for each slice of each array, as upmri.evaluation.report.encode packs them. Nothing that came from a
+// file is ever parsed as HTML: text goes into the document by textContent alone.
+
+const study = JSON.parse(document.getElementById("study").textContent);
+const { height: H, width: W, sources, measured, arrays, white } = study;
+const $ = (id) => document.getElementById(id);
+sources.forEach((source, index) => (source.id = index));
+const hasReference = sources.some((source) => source.reference);
+
+const state = {
+  slice: study.start,
+  view: null, // a key of VIEWS
+  paired: {}, // view → whether the magnitudes are shown above it
+  against: null, // index of the source that the others are compared with
+  split: false,
+  splitAt: 0.5, // fraction of a panel's width
+  swapped: false, // flicker: the other is shown
+  solo: null, // the only source shown, enlarged
+  zoom: 1,
+  centre: [0.5, 0.5], // of the view, as fractions of width and height
+  sample: 0,
+  smooth: true,
+  cursor: null, // {row, column}
+  mask: true,
+  signed: false,
+  opacity: 0.5, // of deviations over an image: at 0 the image alone, at 1 the deviations alone
+  veil: 1.5, // the exponent that makes it so, see setOpacity
+  metric: "psnr",
+  window: null, // see resetWindow
+};
+
+const resetWindow = () => {
+  state.window = { low: 0, high: white, gain: 5, std: study.deviation, turn: 0, kLow: -4.5, kHigh: -0.2 };
+};
