@@ -48,7 +48,8 @@ _HOME = {
     "train": "upmri.training.loop",
 }
 _ROOMS = {
-    "demo", "errors", "evaluation", "flow", "formats", "methods", "networks", "physics", "scan", "training", "weights"
+    "demo", "errors", "evaluation", "flow", "formats", "methods", "networks", "physics", "scan", "server", "training",
+    "weights",
 }  # fmt: skip
 
 

@@ -269,7 +269,10 @@ class ReadoutSource(Source):
 
     @cached_property
     def _covariance(self) -> Tensor | None:
-        """Ψ of the noise in imaging, in as far as noise readouts tell."""
+        return self._find_covariance()
+
+    def _find_covariance(self) -> Tensor | None:
+        """Return Ψ of the noise in imaging, in as far as noise readouts tell."""
         from upmri.physics.coils import noise_covariance
 
         noise = self._fetch_noise(_NOISE)

@@ -154,8 +154,7 @@ def reconstruct_slices(
     """Reconstruct a stream of one-slice scans: only the one at work is in memory, and of the past only images."""
     import torch
 
-    from upmri.methods.base import Problem
-    from upmri.physics.espirit import estimate_maps
+    from upmri.methods.base import apply
     from upmri.progress import bar
     from upmri.scan import Reconstruction
 
@@ -166,18 +165,14 @@ def reconstruct_slices(
     start = time.perf_counter()
     images: list[torch.Tensor] = []
     samples, deviations, references = [], [], []
-    with bar(method, count, shown=progress) as advance, torch.no_grad():
+    with bar(method, count, shown=progress) as advance:
         for scan in slices:
-            mapped = estimate_maps(scan) if scan.maps is None else scan
-            problem = Problem(mapped, where, torch.Generator().manual_seed(seed))
             if not images:
                 first = scan  # whose place is the volume's
-                chosen = chosen.fit(problem)
-                problem.generator.manual_seed(seed)  # whatever was drawn to settle it
-            made, scale = chosen.estimate(problem), problem.scale[:, None, None]
-            images.append((made.image * scale).cpu())
-            samples += [] if made.samples is None else [(made.samples * scale).cpu()]
-            deviations += [] if made.std is None else [(made.std * scale).cpu()]
+            chosen, made = apply(chosen, scan, where, seed, settle=not images)
+            images.append(made.image)
+            samples += [] if made.samples is None else [made.samples]
+            deviations += [] if made.std is None else [made.std]
             references += [] if scan.reference is None else [scan.reference]
             advance()
     return Reconstruction(

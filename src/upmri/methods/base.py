@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from upmri.physics.coils import estimate_noise
+from upmri.physics.espirit import estimate_maps
 from upmri.physics.sense import SenseOperator
 from upmri.scan import Scan
 
@@ -123,3 +124,30 @@ class Method(ABC):
     def settings(self) -> dict[str, Any]:
         """What shaped the image."""
         return asdict(self)
+
+
+@torch.no_grad()
+def apply(
+    method: Method, scan: Scan, device: torch.device, seed: int, *, settle: bool = False
+) -> tuple[Method, Estimate]:
+    """Reconstruct some slices of a scan; return the method as it was settled, and the estimate in the scan's units.
+
+    Parameters
+    ----------
+    method, scan
+        What is done, and to what; coil maps are estimated where there are none.
+    device
+        Where it is done; the estimate is on the CPU.
+    seed
+        Of what the method draws.
+    settle
+        Let the method settle first what was left open (:meth:`Method.fit`).
+    """
+    mapped = estimate_maps(scan) if scan.maps is None else scan
+    problem = Problem(mapped, device, torch.Generator().manual_seed(seed))
+    if settle:
+        method = method.fit(problem)
+        problem.generator.manual_seed(seed)  # whatever was drawn to settle it
+    made, scale = method.estimate(problem), problem.scale[:, None, None]
+    parts = (made.image, made.samples, made.std)
+    return method, Estimate(*(None if part is None else (part * scale).cpu() for part in parts))  # type: ignore[arg-type]

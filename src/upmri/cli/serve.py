@@ -1,0 +1,117 @@
+"""`upmri serve` and `upmri stream`: a reconstruction server beside the scanner, and a client for it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from upmri import console
+from upmri.cli.options import Device, Json, Overwrite, Quiet, Seed, app
+from upmri.errors import InputError
+from upmri.methods import DEFAULT
+
+_PORT = 9002
+
+
+@app.command()
+def serve(
+    host: Annotated[
+        str, typer.Option(help="Where to listen; other than 127.0.0.1, anyone who reaches it.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="TCP port; 0 takes a free one.")] = _PORT,
+    method: Annotated[
+        str, typer.Option("--method", "-m", help="What to do for streams that name no method; it is kept warm.")
+    ] = DEFAULT,
+    allow: Annotated[
+        list[str] | None, typer.Option(metavar="METHOD", help="Offer only these methods; all of them if unsaid.")
+    ] = None,
+    limit: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=NUMBER", help="Change a limit, as in coils=64 (docs/server.md).")
+    ] = None,
+    health_port: Annotated[
+        int | None, typer.Option(help="Also answer GET /health and GET /metrics there; 0 takes a free one.")
+    ] = None,
+    log: Annotated[Path | None, typer.Option(help="Append the log to this file; stderr if unsaid.")] = None,
+    device: Device = "auto",
+) -> None:
+    """Reconstruct what scanners stream: an MRD server (Siemens FIRE and OpenRecon, Gadgetron). Not for clinical use."""
+    from upmri import methods
+    from upmri.server.connection import House
+    from upmri.server.dispatch import Dispatcher
+    from upmri.server.limits import Limits
+    from upmri.server.listen import Server, is_local
+    from upmri.server.log import Log
+    from upmri.server.metrics import Metrics
+    from upmri.server.order import Order, check
+    from upmri.server.process import WorkerProcess
+
+    allowed = tuple(allow or methods.names())
+    for name in (*allowed, method):
+        methods.find(name)
+    if method not in allowed:
+        raise InputError(f"--method: {method} is not among those offered (--allow {' '.join(allowed)})")
+    check(order := Order(method=method))
+    limits, counted, lines = Limits().changed(limit or ()), Metrics(), Log(log)
+    if not is_local(host):
+        console.warn(
+            f"listening at {host}: MRD has neither passwords nor encryption, so anyone who reaches this port can send "
+            "scans and read images; use a tunnel or a network of its own (docs/server.md)"
+        )
+    worker = WorkerProcess(device, method, lines, counted)
+    house = House(limits, order, allowed, Dispatcher(worker, limits, lines, counted), lines, counted)
+    try:
+        Server(host, port, house, health_port).serve()
+    finally:
+        lines.close()
+
+
+@app.command()
+def stream(
+    scan: Annotated[Path, typer.Argument(help="A scan of any supported format.")],
+    to: Annotated[str, typer.Option(metavar="HOST:PORT", help="The server.")] = f"127.0.0.1:{_PORT}",
+    method: Annotated[str, typer.Option("--method", "-m", help="One of `upmri methods`.")] = DEFAULT,
+    model: Annotated[str | None, typer.Option(metavar="NAME", help="Weights by the name they have there.")] = None,
+    slices: Annotated[str | None, typer.Option(help="Which slices, as in 3:7; not of ISMRMRD files.")] = None,
+    steps: Annotated[int | None, typer.Option(help="Iterations, where the method has them.")] = None,
+    samples: Annotated[int, typer.Option(help="More than one: ask for deviations, from so many images.")] = 1,
+    adapt: Annotated[int | None, typer.Option(help="Steps of training on each slice itself, first.")] = None,
+    damping: Annotated[
+        float | None, typer.Option("--lambda", help="Regularisation; from the noise by default.")
+    ] = None,
+    target: Annotated[Path | None, typer.Option("--out", "-o", help="File to write, as in `upmri recon`.")] = None,
+    keep_phase: Annotated[bool, typer.Option("--complex", help="Keep the phase in NIfTI.")] = False,
+    wait: Annotated[float, typer.Option(help="Seconds to wait for the server's next word.")] = 600.0,
+    overwrite: Overwrite = False,
+    seed: Seed = 0,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Send a scan to an MRD server and write the images that come back; by default to SCAN.nii.gz."""
+    from upmri import formats
+    from upmri.server import client
+
+    destination = target or Path(f"{scan.name.split('.')[0] or scan.name}.nii.gz")
+    formats.check_target(destination, overwrite=overwrite, complex=keep_phase, deviations=samples > 1)
+    phase = keep_phase or destination.name.lower().endswith((".h5", ".npy", ".cfl"))
+    config: dict[str, Any] = {"method": method, "model": model, "steps": steps, "adapt": adapt, "damping": damping}
+    config |= {"samples": samples, "seed": seed, "complex": phase}
+    rec = client.stream(
+        scan,
+        client.address(to),
+        {key: value for key, value in config.items() if value is not None},
+        slices=slices,
+        max_bytes=formats.MAX_BYTES,
+        seconds=wait,
+        progress=not quiet and not as_json,
+        on_text=lambda text: None if quiet or as_json or text.startswith("image ") else console.warn(text),
+    )
+    rec.save(destination, overwrite=overwrite, complex=keep_phase)
+    if as_json:
+        facts = {"scan": str(scan), "out": str(destination), "method": rec.method, "settings": rec.settings}
+        typer.echo(json.dumps(facts | {"slices": len(rec), "seconds": round(rec.seconds, 3)}, indent=2))
+    elif not quiet:
+        images = f"{len(rec)} image{'s' * (len(rec) != 1)}"
+        console.say(f"{destination}: {images} by {rec.method or method} from {to} in {rec.seconds:.1f} s")

@@ -1,0 +1,231 @@
+"""The other side: send a scan to an MRD server, and make a reconstruction of the images that come back."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import ismrmrd
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from upmri.errors import InputError
+from upmri.formats import geometry
+from upmri.formats.grid import AXES, Grid, ranked
+from upmri.scan import Reconstruction
+from upmri.server import images, protocol
+from upmri.server.connection import ERROR
+from upmri.server.limits import Limits
+from upmri.server.protocol import PIXELS, EndedError, Incoming, Kind, Message
+
+_CONNECT = 10.0  # seconds
+
+
+def address(text: str) -> tuple[str, int]:
+    """Read HOST:PORT, or HOST alone."""
+    host, colon, port = text.rpartition(":")
+    if not colon or text.endswith("]"):
+        host, port = text, str(protocol.PORT)
+    if not host or not port.isdecimal() or not 0 < int(port) < 2**16:
+        raise InputError(f"--to: expected HOST:PORT, as 127.0.0.1:{protocol.PORT}, got {text!r}")
+    return host.strip("[]"), int(port)
+
+
+def exchange(
+    to: tuple[str, int],
+    config: dict[str, Any],
+    messages: Iterable[bytes],
+    *,
+    seconds: float,
+    on_text: Callable[[str], None] = lambda _: None,
+    on_image: Callable[[], None] = lambda: None,
+) -> list[Message]:
+    """Send a configuration and messages, and return the images that come back.
+
+    Parameters
+    ----------
+    to, seconds
+        The server, and how long to wait for its next word.
+    config, messages
+        What is sent, before CLOSE; while it is, images are already received.
+    on_text, on_image
+        Called for each text and each magnitude image.
+    """
+    where = f"{to[0]}:{to[1]}"
+    try:
+        sock = socket.create_connection(to, _CONNECT)
+    except OSError as error:
+        raise InputError(f"--to: no server answers at {where} ({error}); is `upmri serve` running there?") from error
+    sender = _Sender(sock, config, messages)
+    with sock:
+        sock.settimeout(seconds)
+        sender.start()
+        try:
+            found = _receive(sock, on_text, on_image)
+        except EndedError as error:
+            raise InputError(f"{where}: {error}") from sender.error or error
+        except TimeoutError as error:
+            raise InputError(f"{where}: nothing came back within {seconds:g} s") from sender.error or error
+        except OSError as error:
+            raise InputError(f"{where}: the connection was lost ({error})") from sender.error or error
+        except InputError as error:
+            raise InputError(f"{where}: {error}") from error
+        finally:
+            with suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)
+            sender.join()
+    if sender.error is not None and not isinstance(sender.error, OSError):
+        raise sender.error
+    return found
+
+
+class _Sender(threading.Thread):
+    """Sends while the other thread receives: a server may wait with the rest until its images are taken."""
+
+    def __init__(self, sock: socket.socket, config: dict[str, Any], messages: Iterable[bytes]) -> None:
+        super().__init__(name="sender", daemon=True)
+        self._socket, self._config, self._messages = sock, config, messages
+        self.error: Exception | None = None
+
+    def run(self) -> None:
+        try:
+            self._socket.sendall(protocol.config_text(json.dumps(self._config)))
+            for message in self._messages:
+                self._socket.sendall(message)
+            self._socket.sendall(protocol.close())
+        except Exception as error:  # told by the other thread, which knows what the server said
+            self.error = error
+            with suppress(OSError):
+                self._socket.shutdown(socket.SHUT_WR)
+
+
+def _receive(sock: socket.socket, on_text: Callable[[str], None], on_image: Callable[[], None]) -> list[Message]:
+    incoming = Incoming(sock.recv, Limits(stream_bytes=2**50))
+    found = []
+    while (message := incoming.message()).kind != Kind.CLOSE:
+        if message.kind == Kind.IMAGE:
+            found.append(message)
+            if message.head.image_series_index == images.MAGNITUDE:
+                on_image()
+        elif message.kind == Kind.TEXT and message.text.startswith(ERROR):
+            raise InputError(message.text.removeprefix(ERROR))
+        elif message.kind == Kind.TEXT:
+            on_text(message.text)
+    return found
+
+
+def gather(found: list[Message], name: str, seconds: float) -> Reconstruction:
+    """Make a reconstruction of images: sorted as :mod:`upmri.formats.readouts` does, placed by their headers."""
+    series: dict[int, list[Message]] = {}
+    for message in found:
+        series.setdefault(message.head.image_series_index, []).append(message)
+    if images.MAGNITUDE not in series:
+        raise InputError("the server sent no image")
+    magnitudes = series[images.MAGNITUDE]
+    order, counters = _order(magnitudes)
+    stacks = {number: [_pixels(some[i]) for i in order] for number, some in series.items() if len(some) == len(order)}
+    if len({one.shape for one in stacks[images.MAGNITUDE]}) > 1:
+        raise InputError("the server sent images of different sizes")
+    deviations = stacks.get(images.DEVIATION)
+    told = _attributes(magnitudes[0])
+    spacing, meta = _place([magnitudes[i].head for i in order], counters[order])
+    return Reconstruction(
+        image=torch.from_numpy(np.stack(stacks.get(images.COMPLEX, stacks[images.MAGNITUDE]))),
+        std=None if deviations is None else torch.from_numpy(np.stack(deviations)),
+        method=str(told.pop("method", "")),
+        settings=told,
+        seconds=seconds,
+        spacing=spacing,
+        name=name,
+        meta=meta,
+    )
+
+
+def _order(some: list[Message]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return which image comes first, and so on, and the counters of each, (image, AXES)."""
+    counters = np.array([[getattr(message.head, axis) for axis in AXES] for message in some], np.int64)
+    if images.READOUT not in _meta(some[0]):
+        positions = np.array([list(message.head.position) for message in some])
+        counters[:, -1] = ranked(counters[:, -1], positions)
+    return np.lexsort(counters.T[::-1]), counters
+
+
+def _pixels(message: Message) -> NDArray[Any]:
+    """Return an image as (readout, phase)."""
+    x, y, z = message.head.matrix_size
+    pixels = np.frombuffer(message.body, PIXELS[message.head.data_type]).reshape(-1, y, x)
+    if len(pixels) != 1:
+        raise InputError(f"the server sent an image of {message.head.channels} channels, {x}×{y}×{z}; expected 2-D")
+    return pixels[0].T
+
+
+def _place(heads: list[Any], counters: NDArray[np.int64]) -> tuple[geometry.Spacing | None, dict[str, Any]]:
+    """Return the size of a voxel, and where the stack lies if it is one."""
+    x, y, _ = heads[0].matrix_size
+    fields = list(heads[0].field_of_view)
+    spacing = (fields[0] / x, fields[1] / y, fields[2]) if min(fields) > 0 else None
+    numbers = np.unique(counters[:, -1], return_inverse=True)[1].reshape(-1)
+    axes = {axis: len(np.unique(column)) for axis, column in zip(AXES, counters.T, strict=True)}
+    meta: dict[str, Any] = {"axes": named} if (named := {axis: n for axis, n in axes.items() if n > 1}) else {}
+    if spacing is None:
+        return None, meta
+    positions = np.array([list(head.position) for head in heads])
+    directions = np.array([[list(head.read_dir), list(head.phase_dir), list(head.slice_dir)] for head in heads])
+    located = geometry.find(Grid(x, x, y, 1, spacing), numbers, positions, directions)
+    if located is None:
+        return spacing, meta
+    if len(np.unique(counters[:, :-1], axis=0)) == 1:
+        meta["geometry"] = located.geometry(0, None)
+    return located.spacing, meta
+
+
+def _meta(message: Message) -> dict[str, Any]:
+    if "<!" in message.text:
+        raise InputError("the server sent attributes with a DOCTYPE; expected plain XML")
+    try:
+        return dict(ismrmrd.Meta.deserialize(message.text))
+    except (SyntaxError, AssertionError, ValueError):
+        return {}
+
+
+def _attributes(message: Message) -> dict[str, Any]:
+    try:
+        told = json.loads(_meta(message).get("UPMRI", "{}"))
+    except (ValueError, RecursionError, TypeError):
+        return {}
+    return told if isinstance(told, dict) else {}
+
+
+def stream(
+    path: Path,
+    to: tuple[str, int],
+    config: dict[str, Any],
+    *,
+    slices: str | None = None,
+    max_bytes: int,
+    seconds: float = 600.0,
+    progress: bool = False,
+    on_text: Callable[[str], None] = lambda _: None,
+) -> Reconstruction:
+    """Send a scan of any supported format and return what the server made of it."""
+    from upmri import formats
+    from upmri.progress import bar
+    from upmri.server import sending
+
+    start = time.perf_counter()
+    with formats.open_source(path, max_bytes=max_bytes) as source:
+        if left := sending.left_behind(source):
+            on_text(f"{path}: MRD has no place for {' and '.join(left)}; not sent")
+        count = len(source.indices(slices))
+        with bar(str(config.get("method", "stream")), count, shown=progress) as advance:
+            messages = sending.messages(source, path, slices, max_bytes)
+            found = exchange(to, config, messages, seconds=seconds, on_text=on_text, on_image=advance)
+        name = source.name
+    return gather(found, name, time.perf_counter() - start)

@@ -1,0 +1,209 @@
+"""Frames of all streams, in turns, to the one worker; a worker that dies is replaced.
+
+Each stream has a short queue of its own, and the worker takes from them one after the other, so that a stream of many
+slices does not keep a short one waiting for longer than one frame of each.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from upmri.server.assemble import Assembler, Frame
+from upmri.server.limits import Limits, RefusedError
+from upmri.server.link import Buffer
+from upmri.server.log import Log
+from upmri.server.metrics import Metrics
+from upmri.server.order import Order
+from upmri.server.process import WorkerProcess
+
+_WATCH = 0.5  # seconds between looks whether an idle worker lives
+
+
+class Stream(Protocol):
+    """What is needed of a connection."""
+
+    number: int
+    order: Order
+    lines: Assembler | None
+    model: str | None  # once weights are settled
+
+    @property
+    def fault(self) -> RefusedError | None:
+        """Why it goes no further, if so."""
+
+    def deliver(self, frame: Frame, told: dict[str, Any], arrays: list[memoryview]) -> None:
+        """Take an image."""
+
+    def fail(self, error: RefusedError) -> None:
+        """Hear that there will be none."""
+
+
+class Dispatcher:
+    """Runs the worker and hands it frames."""
+
+    def __init__(self, worker: WorkerProcess, limits: Limits, log: Log, metrics: Metrics) -> None:
+        self._worker, self._limits, self._log, self._metrics = worker, limits, log, metrics
+        self._changed = threading.Condition()
+        self._queues: dict[int, tuple[Stream, deque[Frame]]] = {}
+        self._at_work: int | None = None
+        self._known: set[int] = set()  # streams whose noise the worker has
+        self._gone: list[int] = []
+        self._over = False
+        self._thread = threading.Thread(target=self._run, name="dispatch", daemon=True)
+
+    @property
+    def ready(self) -> bool:
+        """Whether the worker can take a frame."""
+        return self._worker.ready
+
+    def start(self) -> None:
+        """Start the worker and wait until it is warm; InputError if it cannot be."""
+        self._worker.start()
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the worker."""
+        with self._changed:
+            self._over = True
+            self._changed.notify_all()
+        self._worker.kill(for_good=True)
+        if self._thread.is_alive():
+            self._thread.join(timeout=10)
+
+    def submit(self, stream: Stream, frame: Frame) -> None:
+        """Queue a frame; waits while the stream has too many in the queue, and raises its fault if it has one."""
+        with self._changed:
+            _, queue = self._queues.setdefault(stream.number, (stream, deque()))
+            self._changed.wait_for(lambda: len(queue) < self._limits.ahead or stream.fault)
+            if stream.fault:
+                raise stream.fault
+            queue.append(frame)
+            self._count()
+            self._changed.notify_all()
+
+    def finish(self, stream: Stream) -> None:
+        """Wait until all frames of a stream are done; raises its fault if it has one."""
+        with self._changed:
+            self._changed.wait_for(
+                lambda: stream.fault or not (stream.number in self._queues or self._at_work == stream.number)
+            )
+            if stream.fault:
+                raise stream.fault
+
+    def forget(self, stream: Stream) -> None:
+        """Drop what waits of a stream that is over."""
+        with self._changed:
+            self._queues.pop(stream.number, None)
+            self._count()
+            self._gone.append(stream.number)
+            self._changed.notify_all()
+
+    def wake(self) -> None:
+        """Let those who wait look again whether their stream has a fault."""
+        with self._changed:
+            self._changed.notify_all()
+
+    def _count(self) -> None:
+        self._metrics.put("frames_waiting", sum(len(queue) for _, queue in self._queues.values()))
+
+    # --- the one thread that talks to the worker ----------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while (turn := self._next()) is not None:
+            stream, frame = turn
+            try:
+                self._work(stream, frame)
+            except (OSError, EOFError) as error:  # TimeoutError is one
+                self._replace(stream, slow=isinstance(error, TimeoutError))
+            except Exception as error:  # a fault of the program must not end this thread, on which all streams hang
+                self._fault(stream, error)
+                self._replace(None, slow=False)
+            finally:
+                with self._changed:
+                    self._at_work = None
+                    if stream.fault:  # it may have been forgotten before the worker got to know of it
+                        self._gone.append(stream.number)
+                    self._changed.notify_all()
+
+    def _next(self) -> tuple[Stream, Frame] | None:
+        """Wait for a frame, of the stream whose turn it is; meanwhile look after the worker."""
+        while True:
+            with self._changed:
+                while not self._over:
+                    for number, (stream, queue) in list(self._queues.items()):
+                        if not queue or stream.fault:
+                            del self._queues[number]
+                            continue
+                        frame = queue.popleft()
+                        del self._queues[number]
+                        if queue:
+                            self._queues[number] = (stream, queue)  # behind the others
+                        self._at_work = number
+                        self._count()
+                        self._changed.notify_all()
+                        return stream, frame
+                    if not self._changed.wait(_WATCH) and not self._worker.alive:
+                        break
+                if self._over:
+                    return None
+            self._revive()
+
+    def _work(self, stream: Stream, frame: Frame) -> None:
+        lines = stream.lines
+        if lines is None or stream.fault:  # it ended meanwhile
+            return
+        if not self._worker.alive and not self._revive():
+            stream.fail(RefusedError("worker", "the worker cannot be started; the server needs a look"))
+            return
+        begins = stream.number not in self._known
+        with self._changed:
+            forget, self._gone = self._gone, []
+        job = {
+            "stream": stream.number,
+            "begins": begins,
+            "forget": forget,
+            "method": stream.order.method,
+            "settings": stream.order.settings | ({"model": stream.model} if stream.model else {}),
+            "fitted": stream.model is not None,
+            "seed": stream.order.seed,
+            "max_bytes": self._limits.held_bytes,
+        }
+        buffers: list[Sequence[Buffer]] = []
+        if begins:
+            buffers = [[lines.xml], [lines.noise.heads], lines.noise.bodies]
+        for rows in (frame.calibration, frame.rows):
+            buffers += [[rows.heads], rows.bodies]
+        self._known -= set(forget)
+        self._known.add(stream.number)
+        for told, arrays in self._worker.ask(job, buffers, self._limits.frame_seconds):
+            if "error" in told:
+                # After running out of memory the worker keeps nothing of any stream.
+                self._known.clear()
+                stream.fail(RefusedError(told["code"], told["error"]))
+            elif not stream.fault:
+                self._metrics.add("frame_seconds_total", told["seconds"])
+                try:
+                    stream.deliver(frame, told, arrays)
+                except Exception as error:  # its other answers are still to be taken from the worker
+                    self._fault(stream, error)
+
+    def _fault(self, stream: Stream, error: Exception) -> None:
+        self._log.event("fault", kind=type(error).__name__, where="dispatch", stream=stream.number)
+        stream.fail(RefusedError("fault", f"the server failed: {type(error).__name__} (a fault of the program)"))
+
+    def _replace(self, stream: Stream | None, slow: bool) -> None:
+        if self._over:
+            return
+        code = self._worker.kill()
+        self._log.event("worker_lost", slow=int(slow), exit=code)
+        if stream is not None:
+            why = f"took longer than {self._limits.frame_seconds:g} s" if slow else "died"
+            stream.fail(RefusedError("worker", f"the worker {why} at this slice and is replaced; send the scan again"))
+        self._revive()
+
+    def _revive(self) -> bool:
+        self._known.clear()
+        return not self._over and self._worker.restart()

@@ -1,0 +1,210 @@
+"""MRD version 1 on the wire: little-endian messages, each an identifier of two bytes and what belongs to it.
+
+    1 CONFIG_FILE   name[1024]                                  5 TEXT        length u32, text
+    2 CONFIG_TEXT   length u32, text                         1008 ACQUISITION head[340], trajectory f32, samples c64
+    3 HEADER        length u32, XML                          1022 IMAGE       head[198], length u64, attributes, pixels
+    4 CLOSE                                                  1026 WAVEFORM    head[40], u32[channels, samples]
+
+Texts come with a trailing NUL or without; they are sent with one. Messages are read as their bytes arrive, and no
+length is believed: it is held against a limit first, and memory is taken only for bytes that are there.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Any
+
+import ismrmrd
+import numpy as np
+from numpy.typing import NDArray
+
+from upmri.server.limits import Limits, RefusedError
+
+PORT = 9002
+_NAME = 1024  # bytes of CONFIG_FILE
+_STEP = 2**18  # bytes asked of a socket at a time
+_ACQUISITION = ctypes.sizeof(ismrmrd.AcquisitionHeader)
+_IMAGE = ctypes.sizeof(ismrmrd.ImageHeader)
+_WAVEFORM = ctypes.sizeof(ismrmrd.WaveformHeader)
+PIXELS = {1: "<u2", 2: "<i2", 3: "<u4", 4: "<i4", 5: "<f4", 6: "<f8", 7: "<c8", 8: "<c16"}  # by data_type
+MAGNITUDE, COMPLEX = 1, 5  # image_type
+
+
+class Kind(IntEnum):
+    """The messages."""
+
+    CONFIG_FILE = 1
+    CONFIG_TEXT = 2
+    HEADER = 3
+    CLOSE = 4
+    TEXT = 5
+    ACQUISITION = 1008
+    IMAGE = 1022
+    WAVEFORM = 1026
+
+
+@dataclass(frozen=True)
+class Message:
+    """One message: ``text`` of texts, ``head`` (of the ``ismrmrd`` package) and ``body`` of the others.
+
+    ``body`` holds an acquisition's samples, an image's pixels, the XML; ``text`` an image's attributes.
+    """
+
+    kind: Kind
+    text: str = ""
+    head: Any = None
+    body: bytes = field(default=b"", repr=False)
+
+
+class EndedError(EOFError):
+    """The peer hung up; ``whole`` if between two messages."""
+
+    def __init__(self, whole: bool) -> None:
+        super().__init__("the connection ended " + ("without CLOSE" if whole else "in the middle of a message"))
+        self.whole = whole
+
+
+class Incoming:
+    """Messages from whatever ``receive(n)`` gives: at most n bytes, none at the end.
+
+    ``count`` is how many bytes were taken so far.
+    """
+
+    def __init__(self, receive: Callable[[int], bytes], limits: Limits) -> None:
+        self._receive, self._limits = receive, limits
+        self._bytes, self._at = b"", 0
+        self.count = 0
+
+    def message(self) -> Message:
+        """Wait for the next message."""
+        number = int.from_bytes(self._take(2, begins=True), "little")
+        if number == Kind.ACQUISITION:
+            return self._acquisition()
+        if number == Kind.IMAGE:
+            return self._image()
+        if number == Kind.WAVEFORM:
+            return self._waveform()
+        if number == Kind.CLOSE:
+            return Message(Kind.CLOSE)
+        if number == Kind.CONFIG_FILE:
+            return Message(Kind.CONFIG_FILE, _text(self._take(_NAME).partition(b"\0")[0]))
+        if number == Kind.HEADER:
+            return Message(Kind.HEADER, body=self._long("xml_bytes", "the XML header"))
+        if number in (Kind.CONFIG_TEXT, Kind.TEXT):
+            return Message(Kind(number), _text(self._long("text_bytes", "a text").rstrip(b"\0")))
+        raise RefusedError("protocol", f"message {number}: not one of MRD version 1; is this another protocol?")
+
+    def _long(self, limit: str, what: str) -> bytes:
+        count = int.from_bytes(self._take(4), "little")
+        self._limits.check(limit, count, what)
+        return self._take(count)
+
+    def _acquisition(self) -> Message:
+        head = ismrmrd.AcquisitionHeader.from_buffer_copy(self._take(_ACQUISITION))
+        coils, samples = head.active_channels, head.number_of_samples
+        if not (coils and samples):
+            raise RefusedError("data", f"a readout of {coils} coils and {samples} samples; expected at least one each")
+        self._limits.check("coils", coils, "coils of a readout")
+        trajectory = 4 * head.trajectory_dimensions * samples
+        self._limits.check("message_bytes", 8 * coils * samples + trajectory, "bytes of a readout")
+        self._skip(trajectory)  # of a Cartesian readout it says nothing new
+        return Message(Kind.ACQUISITION, head=head, body=self._take(8 * coils * samples))
+
+    def _image(self) -> Message:
+        head = ismrmrd.ImageHeader.from_buffer_copy(self._take(_IMAGE))
+        count = int.from_bytes(self._take(8), "little")
+        self._limits.check("text_bytes", count, "attributes of an image")
+        text = _text(self._take(count).rstrip(b"\0"))
+        if head.data_type not in PIXELS:
+            raise RefusedError("protocol", f"an image of data type {head.data_type}; expected 1 to 8")
+        x, y, z = head.matrix_size
+        count = x * y * z * head.channels * np.dtype(PIXELS[head.data_type]).itemsize
+        self._limits.check("message_bytes", count, "bytes of an image")
+        return Message(Kind.IMAGE, text, head, self._take(count))
+
+    def _waveform(self) -> Message:
+        head = ismrmrd.WaveformHeader.from_buffer_copy(self._take(_WAVEFORM))
+        count = 4 * head.channels * head.number_of_samples
+        self._limits.check("message_bytes", count, "bytes of a waveform")
+        self._skip(count)
+        return Message(Kind.WAVEFORM, head=head)
+
+    def _skip(self, count: int) -> None:
+        while count > 0:
+            count -= len(self._take(min(count, _STEP)))
+
+    def _take(self, count: int, begins: bool = False) -> bytes:
+        """Return the next ``count`` bytes, or EndedError."""
+        ready = len(self._bytes) - self._at
+        if ready < count:
+            parts = bytearray(self._bytes[self._at :])
+            while len(parts) < count:
+                got = self._receive(_STEP)
+                if not got:
+                    raise EndedError(whole=begins and not parts)
+                parts += got
+                self.count += len(got)
+                self._limits.check("stream_bytes", self.count, "bytes of the stream")
+            self._bytes, self._at = bytes(parts), 0
+        taken = self._bytes[self._at : self._at + count]
+        self._at += count
+        return taken
+
+
+def _text(raw: bytes) -> str:
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise RefusedError("protocol", "a text that is not UTF-8; expected UTF-8") from error
+
+
+# --- what is sent -----------------------------------------------------------------------------------------------------
+
+
+def _long(kind: Kind, raw: bytes) -> bytes:
+    return struct.pack("<HI", kind, len(raw)) + raw
+
+
+def config_file(name: str) -> bytes:
+    """The name of a configuration, at most 1023 bytes."""
+    raw = name.encode()[: _NAME - 1]
+    return struct.pack("<H", Kind.CONFIG_FILE) + raw.ljust(_NAME, b"\0")
+
+
+def config_text(text: str) -> bytes:
+    """A configuration itself."""
+    return _long(Kind.CONFIG_TEXT, text.encode() + b"\0")
+
+
+def header(xml: bytes) -> bytes:
+    """The XML that is about all readouts."""
+    return _long(Kind.HEADER, xml.rstrip(b"\0") + b"\0")
+
+
+def text(words: str) -> bytes:
+    """A text for people, or parameters."""
+    return _long(Kind.TEXT, words.encode() + b"\0")
+
+
+def close() -> bytes:
+    """The end."""
+    return struct.pack("<H", Kind.CLOSE)
+
+
+def acquisition(head: bytes, samples: bytes) -> bytes:
+    """A readout: its 340 bytes of header, and complex64 (coil, sample)."""
+    return struct.pack("<H", Kind.ACQUISITION) + head + samples
+
+
+def image(head: Any, attributes: str, pixels: NDArray[Any]) -> bytes:
+    """An image (channel, z, y, x) of a type that MRD knows; sizes, type and attributes are entered into its header."""
+    pixels = np.ascontiguousarray(pixels, pixels.dtype.newbyteorder("<"))
+    raw = attributes.encode() + b"\0"
+    head.data_type = next(number for number, kind in PIXELS.items() if np.dtype(kind) == pixels.dtype)
+    head.channels, head.matrix_size[:] = pixels.shape[0], pixels.shape[:0:-1]
+    head.attribute_string_len = len(raw)
+    return struct.pack("<H", Kind.IMAGE) + bytes(head) + struct.pack("<Q", len(raw)) + raw + pixels.tobytes()

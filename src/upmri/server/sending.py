@@ -1,0 +1,142 @@
+"""A scan as an MRD stream: the readouts of an ISMRMRD file as they are, those of any other made from its k-space.
+
+A mask of lines becomes one readout a line. With a 2-D mask every point is a readout of one sample, of a 3-D encoding
+whose two phase encodings are the axes of the image. What MRD cannot say stays here: coil maps, a reference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import ismrmrd
+import numpy as np
+from numpy.typing import NDArray
+
+from upmri.errors import InputError
+from upmri.formats import Source, mrd
+from upmri.scan import Scan
+from upmri.server import protocol
+from upmri.server.held import HEAD, SIGMA
+
+_LAST_IN_SLICE, _LAST_IN_REPETITION = 8, 14
+_MOST = 2**16  # of any counter
+
+
+def left_behind(source: Source) -> list[str]:
+    """Return what of a scan MRD cannot carry."""
+    if isinstance(source, mrd.MrdSource):
+        return []
+    first = source.read(0)
+    return [name for name in ("maps", "reference") if getattr(first, name) is not None]
+
+
+def messages(source: Source, path: Path, slices: str | None, max_bytes: int) -> Iterator[bytes]:
+    """Return the messages of a scan, from the XML header to the last readout."""
+    if isinstance(source, mrd.MrdSource):
+        if slices is not None:
+            raise InputError(f"{path}: --slices: the readouts of an ISMRMRD file are sent as they are, all of them")
+        return _as_they_are(path, max_bytes)
+    return _made(source, slices)
+
+
+def _as_they_are(path: Path, max_bytes: int) -> Iterator[bytes]:
+    xml, heads, samples = mrd.acquisitions(path, max_bytes)
+    packed = _packed(heads)
+    yield protocol.header(xml)
+    for head, body in zip(packed, samples, strict=True):
+        if len(body) != 8 * int(head["active_channels"]) * int(head["number_of_samples"]):
+            raise InputError(f"{path}: a readout has {len(body)} bytes, other than its header says")
+        yield protocol.acquisition(head.tobytes(), body)
+
+
+def _packed(heads: NDArray[Any]) -> NDArray[Any]:
+    """Lay headers out as the wire has them; trajectories are not sent."""
+    out = np.zeros(len(heads), HEAD)
+    _copy(heads, out)
+    out["trajectory_dimensions"] = 0
+    return out
+
+
+def _copy(one: NDArray[Any], other: NDArray[Any]) -> None:
+    for name in other.dtype.names or ():
+        if name in (one.dtype.names or ()):
+            if other.dtype[name].names:
+                _copy(one[name], other[name])
+            elif one[name].shape == other[name].shape:
+                other[name] = one[name]
+
+
+# --- k-space that never was a list of readouts ------------------------------------------------------------------------
+
+
+def _made(source: Source, slices: str | None) -> Iterator[bytes]:
+    wanted = len(source.indices(slices))
+    if max(wanted, *source.matrix) >= _MOST or source.coils >= _MOST:
+        raise InputError(f"{source.path}: MRD counts to {_MOST - 1}; send fewer slices at a time")
+    first = True
+    for number, scan in enumerate(source.each(slices)):
+        if first:
+            yield protocol.header(_xml(scan).encode())
+            first = False
+        yield from _readouts(scan, number)
+
+
+def _xml(scan: Scan) -> str:
+    points = scan.mask.shape[1] > 1
+    height, width = scan.matrix
+    sizes = (1, height, width) if points else (height, width, 1)
+    spacing = scan.spacing or (0.0, 0.0, 0.0)
+    across = (spacing[2], spacing[0], spacing[1]) if points else spacing
+    space = "".join(f"<{axis}>{size}</{axis}>" for axis, size in zip("xyz", sizes, strict=True))
+    field = "".join(f"<{a}>{n * mm!r}</{a}>" for a, n, mm in zip("xyz", sizes, across, strict=True))
+    sigma = "" if scan.noise is None else (
+        f"<userParameters><userParameterDouble><name>{SIGMA}</name><value>{scan.noise!r}</value></userParameterDouble>"
+        "</userParameters>"
+    )  # fmt: skip
+    limits = "".join(
+        f"<{name}><minimum>0</minimum><maximum>{size - 1}</maximum><center>{size // 2}</center></{name}>"
+        for name, size in (("kspace_encoding_step_1", sizes[1]), ("kspace_encoding_step_2", sizes[2]))
+    )
+    sides = "".join(
+        f"<{side}><matrixSize>{space}</matrixSize><fieldOfView_mm>{field}</fieldOfView_mm></{side}>"
+        for side in ("encodedSpace", "reconSpace")
+    )
+    return (
+        '<?xml version="1.0"?><ismrmrdHeader xmlns="http://www.ismrm.org/ISMRMRD"><experimentalConditions>'
+        "<H1resonanceFrequency_Hz>0</H1resonanceFrequency_Hz></experimentalConditions><encoding>"
+        f"{sides}<encodingLimits>{limits}</encodingLimits><trajectory>cartesian</trajectory></encoding>"
+        f"{sigma}</ismrmrdHeader>"
+    )
+
+
+def _readouts(scan: Scan, number: int) -> Iterator[bytes]:
+    points = scan.mask.shape[1] > 1
+    at = scan.mask[0].nonzero().tolist()  # (0, line) or (row, column)
+    kspace = scan.kspace[0].numpy()
+    for count, (row, column) in enumerate(at):
+        data = kspace[:, row : row + 1, column] if points else kspace[:, :, column]
+        head = ismrmrd.AcquisitionHeader()
+        head.version, head.scan_counter = 1, count
+        head.number_of_samples, head.center_sample = data.shape[1], data.shape[1] // 2
+        head.active_channels = head.available_channels = data.shape[0]
+        head.idx.slice = number
+        head.idx.kspace_encode_step_1, head.idx.kspace_encode_step_2 = (row, column) if points else (column, 0)
+        _place(head, scan, points)
+        if count == len(at) - 1:
+            head.flags = 1 << ((_LAST_IN_REPETITION if points else _LAST_IN_SLICE) - 1)
+        yield protocol.acquisition(bytes(head), np.ascontiguousarray(data, "<c8").tobytes())
+
+
+def _place(head: Any, scan: Scan, points: bool) -> None:
+    """Say where the slice lies, if the scan does: its centre, and the directions of readout, line and partition."""
+    place = scan.meta.get("geometry")
+    if place is None or scan.spacing is None:
+        return
+    names = ("slice", "readout", "phase") if points else ("readout", "phase", "slice")
+    head.read_dir[:], head.phase_dir[:], head.slice_dir[:] = (place[name] for name in names)
+    centre = np.array(place["position"])
+    for name, size, mm in zip(("readout", "phase"), scan.matrix, scan.spacing, strict=False):
+        centre = centre + (size // 2) * mm * np.array(place[name])
+    head.position[:] = centre

@@ -1,0 +1,194 @@
+"""Turns, back-pressure and faults, with a worker that does nothing but answer."""
+
+from __future__ import annotations
+
+import threading
+from types import SimpleNamespace
+
+import pytest
+
+from upmri.server.assemble import Frame, Rows
+from upmri.server.dispatch import Dispatcher
+from upmri.server.limits import Limits, RefusedError
+from upmri.server.log import Log
+from upmri.server.metrics import Metrics
+from upmri.server.order import Order
+
+
+class Fake:
+    """A worker that answers when it is let."""
+
+    alive = ready = True
+
+    def __init__(self):
+        self.jobs, self.go, self.answer, self.restarts = [], threading.Semaphore(0), None, 0
+        self.taken = threading.Semaphore(0)
+
+    def start(self):
+        pass
+
+    def restart(self):
+        self.restarts += 1
+        return True
+
+    def kill(self, **_):
+        self.go.release()
+        return -9
+
+    def ask(self, job, buffers, _):
+        self.jobs.append((job, buffers))
+        self.taken.release()
+        self.go.acquire()
+        if isinstance(self.answer, Exception):
+            error, self.answer = self.answer, None
+            raise error
+        yield self.answer or {"settings": {}, "seconds": 0.0, "last": True}, []
+
+
+class Client:
+    """A stream that counts."""
+
+    def __init__(self, number):
+        self.number, self.order, self.model, self.fault = number, Order(method="sense"), None, None
+        self.lines = SimpleNamespace(xml=b"<x/>", noise=Rows())
+        self.got, self.done = [], threading.Semaphore(0)
+
+    def deliver(self, frame, *_):
+        self.got.append(frame.key)
+        self.done.release()
+
+    def fail(self, error):
+        self.fault = error
+        self.done.release()
+
+
+@pytest.fixture
+def setting(tmp_path):
+    worker, log = Fake(), Log(tmp_path / "log")
+    dispatcher = Dispatcher(worker, Limits(ahead=2), log, Metrics())
+    dispatcher.start()
+    yield dispatcher, worker
+    dispatcher.stop()
+    log.close()
+
+
+def frame(number):
+    return Frame((0, 0, 0, 0, number), 0)
+
+
+def test_streams_take_turns(setting):
+    dispatcher, worker = setting
+    long, short = Client(1), Client(2)
+    for number in range(3):
+        dispatcher.submit(long, frame(number))
+        if number == 0:
+            assert worker.taken.acquire(timeout=10)
+    for number in range(2):
+        dispatcher.submit(short, frame(number))
+    for _ in range(5):
+        worker.go.release()
+    dispatcher.finish(long)
+    dispatcher.finish(short)
+    assert [job["stream"] for job, _ in worker.jobs] == [1, 1, 2, 1, 2]
+    assert (len(long.got), len(short.got)) == (3, 2)
+
+
+def test_a_stream_waits_when_its_queue_is_full(setting):
+    dispatcher, worker = setting
+    stream = Client(1)
+    for number in range(3):
+        dispatcher.submit(stream, frame(number))
+        if number == 0:
+            assert worker.taken.acquire(timeout=10)
+    more = threading.Thread(target=dispatcher.submit, args=(stream, frame(3)))
+    more.start()
+    more.join(0.2)
+    assert more.is_alive()
+    worker.go.release()
+    more.join(10)
+    assert not more.is_alive()
+    for _ in range(3):
+        worker.go.release()
+    dispatcher.finish(stream)
+    assert [key[-1] for key in stream.got] == [0, 1, 2, 3]
+
+
+def test_noise_is_sent_once_to_every_worker(setting):
+    dispatcher, worker = setting
+    stream = Client(1)
+    for number in range(4):
+        if number == 2:
+            worker.answer = EOFError()
+            other = Client(2)
+            dispatcher.submit(other, frame(0))
+            worker.go.release()
+            assert other.done.acquire(timeout=10)
+            assert "died at this slice" in str(other.fault)
+            dispatcher.forget(other)
+        dispatcher.submit(stream, frame(number))
+        worker.go.release()
+        assert stream.done.acquire(timeout=10)
+    begins = [job["begins"] for job, _ in worker.jobs if job["stream"] == 1]
+    assert begins == [True, False, True, False]
+    assert worker.restarts == 1
+    assert stream.fault is None
+
+
+@pytest.mark.parametrize("error", [TimeoutError(), EOFError(), BrokenPipeError()])
+def test_only_the_stream_at_work_fails_with_the_worker(setting, error):
+    dispatcher, worker = setting
+    first, second = Client(1), Client(2)
+    dispatcher.submit(first, frame(0))
+    assert worker.taken.acquire(timeout=10)
+    dispatcher.submit(second, frame(0))
+    worker.answer = error
+    worker.go.release()
+    assert first.done.acquire(timeout=10)
+    assert first.fault.code == "worker"
+    worker.go.release()
+    dispatcher.finish(second)
+    assert second.got == [(0, 0, 0, 0, 0)]
+    with pytest.raises(RefusedError):
+        dispatcher.finish(first)
+
+
+def test_what_the_worker_says_is_wrong_is_told(setting):
+    dispatcher, worker = setting
+    stream = Client(1)
+    worker.answer = {"error": "kspace: NaN", "code": "data", "last": True}
+    dispatcher.submit(stream, frame(0))
+    worker.go.release()
+    assert stream.done.acquire(timeout=10)
+    assert (stream.fault.code, str(stream.fault)) == ("data", "kspace: NaN")
+    assert worker.restarts == 0
+
+
+def test_a_fault_of_the_program_does_not_end_the_thread(setting):
+    dispatcher, worker = setting
+    broken, fine = Client(1), Client(2)
+    broken.deliver = None
+    for stream in (broken, fine):
+        dispatcher.submit(stream, frame(0))
+        worker.go.release()
+        assert stream.done.acquire(timeout=10)
+    assert broken.fault.code == "fault"
+    assert worker.restarts == 0
+    assert fine.got
+
+
+def test_what_is_over_is_dropped(setting):
+    dispatcher, worker = setting
+    first, gone = Client(1), Client(2)
+    dispatcher.submit(first, frame(0))
+    assert worker.taken.acquire(timeout=10)
+    dispatcher.submit(gone, frame(0))
+    gone.fault = RefusedError("gone", "gone")
+    dispatcher.forget(gone)
+    worker.go.release()
+    dispatcher.finish(first)
+    dispatcher.submit(first, frame(1))
+    worker.go.release()
+    assert first.done.acquire(timeout=10)
+    dispatcher.finish(first)
+    assert [job["stream"] for job, _ in worker.jobs] == [1, 1]
+    assert worker.jobs[1][0]["forget"] == [2]

@@ -1,0 +1,212 @@
+"""What breaks is replaced, and the next stream works."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from upmri.server import client, protocol
+from upmri.server.protocol import EndedError, Kind
+
+GO = protocol.config_file("sense")
+RUN = [sys.executable, "-c", "from upmri.cli import main, serve; main()"]
+
+
+@pytest.fixture
+def held(server, peer, shepp_logan, messages):
+    """A stream whose frame is at the worker, which is held there; and the worker's number."""
+    pid = server.worker_pid
+    os.kill(pid, signal.SIGSTOP)
+    several = messages(shepp_logan("-m", "64", "-c", "4", "-n", "0.02", "-r", "3"))
+    yield peer(server.to).send(GO, *several[:-1]), several[-1], pid
+    if Path(f"/proc/{pid}").exists():
+        os.kill(pid, signal.SIGCONT)
+
+
+def test_the_worker_is_killed_at_a_slice(server, held, check_other):
+    stream, _, pid = held
+    starts = server.metric("worker_starts_total")
+    deadline = time.monotonic() + 30
+    # The worker is at the first frame when a second and a third wait behind it.
+    while server.metric("frames_waiting") < 1 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    os.kill(pid, signal.SIGKILL)
+    [error] = stream.errors()
+    assert "the worker died at this slice and is replaced; send the scan again" in error
+    check_other(server)
+    assert server.metric("worker_starts_total") == starts + 1
+    assert server.event("worker_lost")["exit"] == -signal.SIGKILL
+    assert server.get("/health")[0] == 200
+
+
+def test_the_worker_is_killed_between_two_slices(server, peer, repeated, messages):
+    """Nobody notices: what the next worker needs to know, the server knows."""
+    several = messages(repeated)
+    cut = 2 + 3 * 34  # the header, the noise scan and three repetitions
+    stream = peer(server.to).send(GO, *several[:cut])
+    images = 0
+    while images < 3:
+        images += stream.next().kind == Kind.IMAGE
+    assert stream.next().text.startswith("image 3")
+    starts = sum(event["event"] == "worker_ready" for event in server.events())
+    os.kill(server.worker_pid, signal.SIGKILL)
+    server.event("worker_ready", count=starts + 1)
+    found = stream.send(*several[cut:], protocol.close()).rest()
+    assert images + sum(message.kind == Kind.IMAGE for message in found) == 8
+    assert not [message.text for message in found if message.text.startswith("ERROR")]
+
+
+def test_patience_ends(start, peer, shepp_logan, small, messages, check_other):
+    """With a worker that takes too long, with a client that does not read, and at last with streams that do not end."""
+    limits = {"frame_seconds": 2, "idle_seconds": 1.5, "out_bytes": 10**6, "linger_seconds": 0.5, "drain_seconds": 0.5}
+    server = start(*(word for name, value in limits.items() for word in ("--limit", f"{name}={value}")))
+    pid = server.worker_pid
+    os.kill(pid, signal.SIGSTOP)
+    [error] = peer(server.to).send(GO, *messages(small), protocol.close()).errors()
+    assert "the worker took longer than 2 s" in error
+    check_other(server)
+    assert not Path(f"/proc/{pid}").exists()
+
+    deaf = socket.socket()
+    deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    deaf.settimeout(30)
+    deaf.connect(server.to)
+    config = protocol.config_text('{"method": "zero-filled", "complex": true}')
+    with deaf:
+        with suppress(ConnectionError):
+            for message in [config, *messages(shepp_logan("-m", "128", "-c", "1", "-n", "0.02", "-r", "60"))]:
+                deaf.sendall(message)
+        assert server.event("stream_end", code="gone")["images"] < 60
+    check_other(server)
+
+    stream = peer(server.to).send(GO, *messages(small)[:-1])
+    begun = sum(event["event"] == "stream_begin" for event in server.events())
+    server.event("stream_begin", count=begun)
+    pid = server.worker_pid
+    server.process.send_signal(signal.SIGTERM)
+    [error] = stream.errors()
+    assert "the server is stopping; send the scan again later" in error
+    assert server.process.wait(30) == 0
+    assert not Path(f"/proc/{pid}").exists()
+
+
+def test_the_client_is_killed_while_it_sends(server, shepp_logan, tmp_path, check_other):
+    path = shepp_logan("-m", "128", "-c", "8", "-n", "0.02", "-r", "20")
+    before = sum(event["event"] == "stream_begin" for event in server.events())
+    sender = subprocess.Popen(
+        [*RUN, "stream", str(path), "--to", f"127.0.0.1:{server.port}", "-m", "sense", "-o", str(tmp_path / "x.npy")],
+        stderr=subprocess.DEVNULL,
+    )
+    number = server.event("stream_begin", count=before + 1)["stream"]
+    sender.kill()
+    sender.wait()
+    assert server.event("stream_end", stream=number)["code"] in ("cut", "gone", "done")
+    check_other(server)
+    assert not (tmp_path / "x.npy").exists()
+
+
+def test_no_room_on_disk_for_the_log_and_no_server_at_all(start, small):
+    """/dev/full is what a full disk looks like; and a worker does not outlive a server that was killed."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    server = start("--port", str(port), log=Path("/dev/full"))
+    found, deadline = [], time.monotonic() + 60
+    while len(found) < 2 and time.monotonic() < deadline:
+        try:
+            found.append(client.stream(small, ("127.0.0.1", port), {"method": "sense"}, max_bytes=2**30))
+        except client.InputError as error:  # not listening yet
+            assert "no server answers" in str(error)
+            assert server.process.poll() is None
+            time.sleep(0.05)
+    first, second = found
+    assert (first.image - second.image).abs().max() == 0
+    [worker] = Path(f"/proc/{server.process.pid}/task/{server.process.pid}/children").read_text().split()
+    server.process.kill()
+    server.process.wait()
+    while Path(f"/proc/{worker}").exists() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not Path(f"/proc/{worker}").exists()
+
+
+def test_sigterm_lets_a_stream_end(start, peer, small, messages, sense):
+    server = start()
+    several = messages(small)
+    stream = peer(server.to).send(GO, *several[:-1])
+    server.event("stream_begin")
+    server.process.send_signal(signal.SIGTERM)
+    server.event("draining", streams=1)
+    assert server.get("/health")[0] == 503
+    with pytest.raises(OSError, match="refused"):
+        socket.create_connection(server.to, 5)
+    found = stream.send(several[-1], protocol.close()).rest()
+    assert [message.kind for message in found if message.kind != Kind.TEXT] == [Kind.IMAGE, Kind.CLOSE]
+    assert server.process.wait(30) == 0
+    assert server.event("stopped")
+    assert "Warning" not in server.errors.read_text()
+
+
+def test_who_stops_reading_halfway_gets_nothing_lost(server, peer, repeated, messages):
+    """A client that reads only after it has sent everything."""
+    stream = peer(server.to)
+    sending = threading.Thread(target=stream.send, args=(GO, *messages(repeated), protocol.close()))
+    sending.start()
+    sending.join(30)
+    assert not sending.is_alive()
+    found = stream.rest()
+    assert sum(message.kind == Kind.IMAGE for message in found) == 8
+
+
+def test_who_sends_faster_than_the_worker_works_has_to_wait(server, peer, shepp_logan, messages, check_other):
+    several = messages(shepp_logan("-m", "128", "-c", "8", "-n", "0.02", "-r", "20"))  # 43 MB
+    pid, before = server.worker_pid, server.memory()
+    os.kill(pid, signal.SIGSTOP)
+    stream = peer(server.to)
+
+    def send():
+        with suppress(OSError):  # of the end below
+            stream.send(GO, *several, protocol.close())
+
+    sending = threading.Thread(target=send)
+    sending.start()
+    try:
+        deadline = time.monotonic() + 30
+        while server.metric("frames_waiting") < 2 and time.monotonic() < deadline:
+            time.sleep(0.01)
+        sending.join(0.5)
+        assert sending.is_alive()
+        assert server.memory() < before + 25
+        assert server.metric("frames_waiting") == 2
+    finally:
+        stream.socket.shutdown(socket.SHUT_RDWR)
+        os.kill(pid, signal.SIGCONT)
+        sending.join()
+    server.quiet()
+    check_other(server)
+
+
+def test_errors_of_the_client(server, small, tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as deaf:
+        to = deaf.getsockname()
+        with pytest.raises(client.InputError, match="nothing came back within 0.2 s"):
+            client.stream(small, to, {"method": "sense"}, max_bytes=2**30, seconds=0.2)
+        deaf.close()
+        with pytest.raises(client.InputError, match="no server answers"):
+            client.stream(small, to, {"method": "sense"}, max_bytes=2**30)
+    with pytest.raises(client.InputError, match="is not one of"):
+        client.stream(small, server.to, {"method": "sesne"}, max_bytes=2**30)
+    with socket.create_server(("127.0.0.1", 0)) as rude:
+        answer = threading.Thread(target=lambda: rude.accept()[0].close())
+        answer.start()
+        with pytest.raises(client.InputError, match="ended without CLOSE|connection was lost"):
+            client.stream(small, rude.getsockname(), {"method": "sense"}, max_bytes=2**30)
+        answer.join()
+    assert EndedError(whole=True).whole

@@ -1,0 +1,342 @@
+"""Peers that mean no good: each is told why it is refused, and nobody else notices."""
+
+from __future__ import annotations
+
+import re
+import socket
+import struct
+import time
+from pathlib import Path
+
+import ismrmrd
+import numpy as np
+import pytest
+
+from upmri.server import protocol
+from upmri.server.protocol import Kind
+
+LIMITS = {
+    "clients": 6, "coils": 32, "matrix": 256, "message_bytes": 2**22, "stream_bytes": 2**25, "held_bytes": 2**24,
+    "readouts": 3000, "frames": 50, "begin_seconds": 1.5, "idle_seconds": 1.5, "total_seconds": 5, "linger_seconds": 1,
+}  # fmt: skip
+GO = protocol.config_file("sense")
+BOMB = (
+    b'<?xml version="1.0"?><!DOCTYPE l [<!ENTITY a "aaaaaaaaaa">'
+    + b"".join(b'<!ENTITY %c "%s">' % (c, b"&%c;" % (c - 1) * 10) for c in range(ord("b"), ord("j")))
+    + b"]><ismrmrdHeader>&i;</ismrmrdHeader>"
+)
+OUTSIDE = (
+    b'<?xml version="1.0"?><!DOCTYPE x [<!ENTITY a SYSTEM "file:///etc/passwd">]><ismrmrdHeader>&a;</ismrmrdHeader>'
+)
+
+
+@pytest.fixture(scope="module")
+def strict(tmp_path_factory, open_server):
+    """A server with little patience."""
+    words = [word for name, value in LIMITS.items() for word in ("--limit", f"{name}={value}")]
+    with open_server(tmp_path_factory.mktemp("strict"), *words) as running:
+        yield running
+
+
+@pytest.fixture
+def line(make_head):
+    """``line(…)``: a readout, of noise unless told otherwise."""
+
+    def make(number=0, coils=2, samples=16, value=None, head=None, **more):
+        shape = (coils, samples)
+        data = np.random.default_rng(number).standard_normal(shape) + 0j if value is None else np.full(shape, value)
+        return protocol.acquisition(head or make_head(number, coils, samples, **more), data.astype("<c8").tobytes())
+
+    return make
+
+
+def text(kind: Kind, raw: bytes, length: int | None = None) -> bytes:
+    return struct.pack("<HI", kind, len(raw) if length is None else length) + raw
+
+
+def image(attributes: int = 0, size: int = 4) -> bytes:
+    head = ismrmrd.ImageHeader()
+    head.data_type, head.channels, head.matrix_size[:] = 5, size, (size, size, 1)
+    pixels = bytes(min(4 * size**3, 1000))
+    return struct.pack("<H", Kind.IMAGE) + bytes(head) + struct.pack("<Q", attributes) + pixels
+
+
+def waveform(channels: int, samples: int) -> bytes:
+    head = ismrmrd.WaveformHeader()
+    head.channels, head.number_of_samples = channels, samples
+    return struct.pack("<H", Kind.WAVEFORM) + bytes(head)
+
+
+class Kit:
+    """What streams are crafted with."""
+
+    def __init__(self, line, head, xml) -> None:
+        self.line, self.head, self.xml = line, head, xml
+
+    @property
+    def begin(self) -> bytes:
+        return self.with_xml(self.xml())
+
+    def with_xml(self, xml: bytes, *more: bytes) -> bytes:
+        return GO + protocol.header(xml) + b"".join(more)
+
+
+# What it is, what is sent, and what the answer must say.
+CRAFTED = [
+    ("all 0xFF", b"\xff" * 4096, "message 65535"),
+    ("all zeros", bytes(4096), "message 0"),
+    ("a web browser", b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", "another protocol"),
+    ("TLS", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(64), "another protocol"),
+    ("a long configuration", text(Kind.CONFIG_TEXT, b"", 2**32 - 1), "text_bytes"),
+    ("a long text", GO + text(Kind.TEXT, b"x" * 100, 2**31), "text_bytes"),
+    ("a long header", GO + text(Kind.HEADER, b"<", 2**32 - 1), "xml_bytes"),
+    ("not UTF-8", text(Kind.CONFIG_TEXT, b"\xff\xfe\xfa"), "UTF-8"),
+    ("a name without end", struct.pack("<H", 1) + b"A" * 1024, "not one of"),
+    ("a module", protocol.config_file("os.system"), "'os.system' is not one of"),
+    ("a path", protocol.config_file("../../etc/passwd"), "not one of"),
+    ("a Gadgetron configuration", protocol.config_text("<gadgetronStreamConfiguration/>"), "not one of"),
+    (
+        "a setting that names a module",
+        protocol.config_text('{"method": "sense", "module": "os"}'),
+        "module: Extra inputs",
+    ),
+    ("an object for a name", protocol.config_text('{"method": {"__class__": "os"}}'), "expected a name"),
+    ("parameters that are none", protocol.config_text('{"parameters": 5}'), "parameters: Extra inputs"),
+    ("JSON without end", protocol.config_text('{"a":' * 10000), "expected a method's name, or JSON"),
+    (
+        "a number without end",
+        protocol.config_text('{"method": "upmri", "seed": ' + "9" * 5000 + "}"),
+        "JSON|seed",
+    ),
+    (
+        "weights by a path",
+        protocol.config_text('{"method": "upmri", "model": "/etc/passwd"}'),
+        "model: '/etc/passwd' is not",
+    ),
+    (
+        "a million samples",
+        protocol.config_text('{"method": "upmri", "samples": 1000000}'),
+        "samples: Input should be less",
+    ),
+    ("infinite damping", protocol.config_text('{"method": "sense", "damping": 1e999}'), "damping"),
+    (
+        "a setting of another method",
+        protocol.config_text('{"method": "sense", "steps": 3}'),
+        "steps: not a setting of sense",
+    ),
+    ("no configuration", lambda k: protocol.header(k.xml()), "header came before a configuration"),
+    ("a readout first", lambda k: GO + k.line(), "before the XML header"),
+    ("CLOSE at once", protocol.close(), "CLOSE came before the XML header"),
+    ("two headers", lambda k: k.begin + protocol.header(k.xml()), "a second header"),
+    ("a configuration too late", lambda k: k.begin + k.line() + GO, "after readouts"),
+    ("an XML bomb", lambda k: k.with_xml(BOMB), "without DOCTYPE"),
+    ("an external entity", lambda k: k.with_xml(OUTSIDE), "without DOCTYPE"),
+    ("no XML", lambda k: k.with_xml(b"\x00\x01\x02"), "in XML"),
+    ("XML that is not UTF-8", lambda k: k.with_xml(b"<\xff\xff>"), "UTF-8"),
+    ("other XML", lambda k: k.with_xml(b"<html><body/></html>"), "got <html>"),
+    ("deep XML", lambda k: k.with_xml(b"<a>" * 200000 + b"</a>" * 200000), "header"),
+    ("no encoding", lambda k: k.with_xml(b"<ismrmrdHeader/>"), "expected an encoding"),
+    ("a large matrix", lambda k: k.with_xml(k.xml(2**31, 2**31), k.line()), "samples|matrix"),
+    ("too large a matrix", lambda k: k.with_xml(k.xml(300, 300), k.line()), "limit of 256 \\(matrix\\)"),
+    ("too much of it", lambda k: k.with_xml(k.xml(256, 256, 256), k.line()), "held_bytes"),
+    ("no matrix", lambda k: k.with_xml(k.xml(0, 0), k.line()), "samples"),
+    ("a matrix of NaN", lambda k: k.with_xml(k.xml(float("nan"), float("inf")), k.line()), "matrixSize"),
+    ("a negative matrix", lambda k: k.with_xml(k.xml(-5, 8), k.line()), "samples"),
+    ("radial", lambda k: k.with_xml(k.xml(trajectory="radial"), k.line()), "expected cartesian, got radial"),
+    ("no coils", lambda k: k.begin + k.line(head=k.head(coils=0)), "0 coils and 16 samples"),
+    ("no samples", lambda k: k.begin + k.line(head=k.head(samples=0)), "2 coils and 0 samples"),
+    ("65535 coils", lambda k: k.begin + k.line(head=k.head(coils=65535, samples=65535)), "coils"),
+    ("33 coils", lambda k: k.begin + k.line(coils=33), "limit of 32 \\(coils\\)"),
+    ("a long readout", lambda k: k.begin + k.line(head=k.head(coils=32, samples=65535)), "message_bytes"),
+    ("a long trajectory", lambda k: k.begin + k.line(head=k.head(trajectory_dimensions=65535)), "message_bytes"),
+    ("a line that is not there", lambda k: k.begin + k.line(65535, flags=(8,)), "do not fit"),
+    (
+        "a partition that is not there",
+        lambda k: k.begin + k.line(kspace_encode_step_2=9, flags=(8,)),
+        "do not fit|partitions",
+    ),
+    ("another encoding", lambda k: k.begin + k.line(encoding_space_ref=7), "encoding 7"),
+    ("more samples than the grid", lambda k: k.begin + k.line(samples=64), "64 samples"),
+    ("all samples left out", lambda k: k.begin + k.line(discard_pre=20, flags=(8,)), "does not fit"),
+    ("other coils", lambda k: k.begin + k.line() + k.line(1, coils=3), "expected readouts of 2 coils"),
+    (
+        "NaN",
+        lambda k: k.begin + b"".join(k.line(n, value=np.nan, flags=(8,) if n == 7 else ()) for n in range(8)),
+        "finite",
+    ),
+    (
+        "infinity",
+        lambda k: k.begin + b"".join(k.line(n, value=np.inf, flags=(8,) if n == 7 else ()) for n in range(8)),
+        "finite",
+    ),
+    (
+        "nothing but zeros",
+        lambda k: k.begin + b"".join(k.line(n, value=0) for n in range(8)) + protocol.close(),
+        "nothing was",
+    ),
+    ("one line of a slice", lambda k: k.begin + k.line(flags=(8,)), "lines"),
+    ("echo-planar", lambda k: k.begin + k.line(flags=(24,)) + k.line(1, flags=(22,)), "got epi"),
+    (
+        "slices without end",
+        lambda k: k.begin + b"".join(k.line(slice=n) for n in range(60)),
+        "limit of 50 \\(frames\\)",
+    ),
+    ("readouts without end", lambda k: k.begin + k.line(flags=(27,)) * 3001, "limit of 3000 \\(readouts\\)"),
+    ("bytes without end", lambda k: k.begin + (waveform(1000, 1000) + bytes(4 * 10**6)) * 9, "stream_bytes"),
+    (
+        "more than memory",
+        lambda k: k.with_xml(k.xml(256, 256), *(k.line(n % 256, 32, 256, average=n) for n in range(300))),
+        "held_bytes",
+    ),
+    ("a waveform without end", lambda k: k.begin + waveform(65535, 65535), "message_bytes"),
+    ("an image", lambda k: k.begin + image(), "expected raw data"),
+    ("an image with many words", lambda k: k.begin + image(2**63), "text_bytes"),
+    ("a large image", lambda k: k.begin + image(size=65535), "message_bytes"),
+    (
+        "noise and nothing else",
+        lambda k: k.begin + k.line(flags=(19,)) + protocol.close(),
+        "without a readout of an image",
+    ),
+    (
+        "calibration and nothing else",
+        lambda k: k.begin + k.line(flags=(20,)) + protocol.close(),
+        "without a readout of an image",
+    ),
+]
+
+
+@pytest.mark.parametrize(("craft", "answer"), [row[1:] for row in CRAFTED], ids=[row[0] for row in CRAFTED])
+def test_is_told_why_and_harms_nobody(strict, peer, line, make_head, make_xml, craft, answer, check_other):
+    hostile = peer(strict.to)
+    try:
+        hostile.send(craft if isinstance(craft, bytes) else craft(Kit(line, make_head, make_xml)))
+    except ConnectionError:
+        pytest.fail("the server hung up before it had been told everything, and so before it could tell why")
+    check_other(strict)
+    [error] = hostile.errors()
+    assert re.search(answer, error), error
+    assert strict.process.poll() is None
+
+
+@pytest.mark.parametrize("size", ["1e300", "1e-300", "-1", "nan", "inf", "0", "x"])
+@pytest.mark.parametrize("number", [np.nan, np.inf, 1e38, -1e38, 1e-40])
+def test_odd_numbers_in_headers_cost_the_geometry_at_most(strict, peer, small, messages, size, number):
+    """The scan itself is fine: there is an image, or an error that says why not."""
+    header, *lines = messages(small)
+    xml = re.sub(rb"<([xyz])>(\d+\.\d+)</", rb"<\1>" + size.encode() + rb"</", header[6:])
+    changed = []
+    for line in lines:
+        head = ismrmrd.AcquisitionHeader.from_buffer_copy(line[2:342])
+        for field in (head.position, head.read_dir, head.phase_dir, head.slice_dir, head.patient_table_position):
+            field[:] = [number] * 3
+        head.sample_time_us = number
+        changed.append(protocol.acquisition(bytes(head), line[342:]))
+    found = peer(strict.to).send(GO, protocol.header(xml), *changed, protocol.close()).rest()
+    errors = [message.text for message in found if message.text.startswith("ERROR")]
+    images = [message for message in found if message.kind == Kind.IMAGE]
+    assert len(images) + len(errors) == 1
+    assert not any("fault" in error for error in errors), errors
+
+
+def test_truncated_anywhere(strict, peer, small, messages, check_other):
+    whole = GO + b"".join(messages(small)[:4])
+    for end in (1, 2, 500, 1026, 1030, len(whole) - 1, len(whole)):
+        hostile = peer(strict.to).send(whole[:end])
+        hostile.socket.shutdown(socket.SHUT_WR)
+        [error] = hostile.errors()
+        assert "without CLOSE" in error if end in (1026, len(whole)) else "in the middle of a message" in error
+    check_other(strict)
+
+
+def test_the_reason_arrives_though_the_peer_talks_on(strict, peer):
+    hostile = peer(strict.to).send(b"\xff\xff")
+    for _ in range(200):
+        hostile.send(bytes(2**16))  # 12.5 MiB that nobody wants
+    [error] = hostile.errors()
+    assert "message 65535" in error
+
+
+def test_silence(strict, peer, check_other):
+    hostile, start = peer(strict.to), time.monotonic()
+    check_other(strict)
+    [error] = hostile.errors()
+    assert "begin_seconds" in error
+    assert time.monotonic() - start < LIMITS["begin_seconds"] + 3
+
+
+@pytest.mark.parametrize("after_the_header", [False, True])
+def test_slow_loris(strict, peer, make_xml, line, check_other, after_the_header):
+    """A byte now and then is no message: the clock runs from one whole message to the next."""
+    hostile, start = peer(strict.to), time.monotonic()
+    if after_the_header:
+        hostile.send(GO, protocol.header(make_xml()))
+    slow = iter(line() if after_the_header else GO)
+    hostile.socket.settimeout(0.1)
+    told = b""
+    while not told and time.monotonic() - start < 10:
+        hostile.socket.send(bytes([next(slow)]))
+        try:
+            told = hostile.socket.recv(1000)
+        except TimeoutError:
+            continue
+    assert time.monotonic() - start < 6
+    assert (b"idle_seconds" if after_the_header else b"begin_seconds") in told
+    check_other(strict)
+
+
+def test_a_stream_that_goes_on_for_ever(strict, peer, make_xml, line, check_other):
+    hostile, start = peer(strict.to).send(GO, protocol.header(make_xml())), time.monotonic()
+    hostile.socket.settimeout(0.2)
+    told, navigator = b"", line(flags=(23,))
+    while b"total_seconds" not in told and time.monotonic() - start < 15:
+        hostile.socket.sendall(navigator)
+        try:
+            told += hostile.socket.recv(1000)
+        except TimeoutError:
+            continue
+    assert b"total_seconds" in told
+    check_other(strict)
+
+
+def test_who_hangs_up_while_images_are_sent(strict, peer, repeated, messages, check_other):
+    for _ in range(3):
+        hostile = peer(strict.to).send(GO, *messages(repeated), protocol.close())
+        while hostile.next().kind != Kind.IMAGE:
+            pass
+        hostile.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        hostile.socket.close()  # with a reset
+    check_other(strict)
+    ends = [e["code"] for e in strict.events() if e["event"] == "stream_end" and e["readouts"] == 273]
+    assert len(ends) <= 3
+
+
+def test_more_clients_than_there_is_room_for(strict, peer, small, messages, check_other):
+    holding = [peer(strict.to).send(GO, *messages(small)[:3]) for _ in range(LIMITS["clients"])]
+    strict.event("stream_begin", count=sum(e["event"] == "stream_begin" for e in strict.events()))
+    [error] = peer(strict.to).errors()
+    assert "busy with 6 clients; try again later" in error
+    for one in holding:
+        one.socket.close()
+    strict.quiet()
+    check_other(strict)
+
+
+def test_a_flood_of_connections(strict, check_other):
+    flood = [socket.create_connection(strict.to) for _ in range(60)]
+    for one in flood:
+        one.close()
+    strict.quiet()
+    check_other(strict)
+
+
+def test_memory_and_threads_stayed_bounded(strict):
+    """The last of this file: after all of the above."""
+    if strict.metric("streams_total") < len(CRAFTED):
+        pytest.skip("the others ran elsewhere")
+    assert strict.memory() < 600
+    threads = len(list(Path(f"/proc/{strict.pid}/task").iterdir()))
+    files = len(list(Path(f"/proc/{strict.pid}/fd").iterdir()))
+    assert threads < 10
+    assert files < 40
+    assert strict.metric("worker_starts_total") == 1
+    assert not [e for e in strict.events() if e["event"] == "fault"]

@@ -1,0 +1,191 @@
+"""From end to end, in real processes: what comes back is what `upmri recon` makes of the file."""
+
+import json
+import socket
+import subprocess
+import sys
+import threading
+
+import ismrmrd
+import nibabel
+import numpy as np
+import pytest
+
+import upmri
+from upmri.server import client, images, protocol
+from upmri.server.protocol import Kind
+
+RUN = [sys.executable, "-c", "from upmri.cli import main, serve; main()"]
+PATIENCE = 60
+
+
+def commands(folder, *several):
+    """Run `upmri …` several times at once."""
+    running = [
+        subprocess.Popen(
+            [*RUN, *map(str, words)], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        for words in several
+    ]
+    done = [(*one.communicate(timeout=PATIENCE), one.returncode) for one in running]
+    assert all(code == 0 for _, _, code in done), done
+    return [out for out, _, _ in done]
+
+
+def to(server):
+    return f"127.0.0.1:{server.port}"
+
+
+@pytest.mark.parametrize(("kind", "method"), [("small", "sense"), ("repeated", "sense"), ("repeated", "upmri")])
+def test_what_comes_back_is_what_recon_makes_of_the_file(server, method, kind, request, recon):
+    path = request.getfixturevalue(kind)
+    rec = client.stream(path, server.to, {"method": method, "complex": True}, max_bytes=2**30, seconds=PATIENCE)
+    expected = recon(path, method)
+    assert rec.image.shape == expected.image.shape == ((1, 32, 32) if kind == "small" else (8, 64, 64))
+    assert (rec.image - expected.image).abs().max() <= 1e-6 * expected.image.abs().max()
+    assert rec.spacing == pytest.approx(expected.spacing)
+    assert rec.meta.get("axes") == expected.meta.get("axes")
+    assert rec.settings.get("model") == expected.settings.get("model")
+
+
+def test_the_command_writes_what_recon_writes(server, tmp_path, repeated):
+    told, _ = commands(
+        tmp_path,
+        ["stream", repeated, "--to", to(server), "-m", "sense", "-o", "streamed.nii.gz", "--complex", "--json"],
+        ["recon", repeated, "-m", "sense", "-o", "read.nii.gz", "--complex", "-q", "--device", "cpu"],
+    )
+    ours, theirs = (nibabel.load(tmp_path / f"{name}.nii.gz") for name in ("streamed", "read"))
+    assert ours.shape == theirs.shape == (64, 64, 8)
+    assert np.allclose(ours.affine, theirs.affine, atol=1e-5)
+    a, b = np.asarray(ours.dataobj), np.asarray(theirs.dataobj)
+    assert np.abs(a - b).max() <= 1e-6 * np.abs(b).max()
+    assert json.loads(told)["method"] == "sense"
+
+
+def test_magnitudes_deviations_and_what_they_say(server, small):
+    found = []
+    rec = client.stream(small, server.to, {"method": "upmri", "samples": 2}, max_bytes=2**30, on_text=found.append)
+    expected = upmri.reconstruct(upmri.load(small), "upmri", samples=2, device="cpu")
+    assert len(rec) == 1
+    assert found[0] == f"reconstructing with upmri; {images.NOTICE}"
+    assert [text.split(":")[0] for text in found[1:]] == ["image 1"]
+    for ours, theirs in ((rec.image[0].abs(), expected.image[0].abs()), (rec.std[0], expected.std[0])):
+        assert (ours - theirs).abs().max() <= 1e-5 * theirs.abs().max()
+    assert rec.settings["sha256"] == expected.settings["sha256"]
+    assert rec.settings["held_out"] == expected.settings["held_out"]
+
+
+def test_attributes_and_series_of_the_messages(server, small, messages):
+    config = {"method": "upmri", "samples": 2, "complex": True}
+    magnitude, deviation, phased = client.exchange(server.to, config, messages(small), seconds=PATIENCE)
+    about = ismrmrd.Meta.deserialize(magnitude.text)
+    assert about["ImageProcessingHistory"] == ["UPMRI", "upmri"]
+    assert "NOT FOR CLINICAL USE" in about["ImageComment"]
+    assert json.loads(about["UPMRI"])["method"] == "upmri"
+    assert len(about["UPMRI_weights_sha256"]) == 64
+    pixels = np.frombuffer(magnitude.body, "<f4")
+    assert float(about["WindowWidth"]) == pytest.approx(np.quantile(pixels, 0.999), rel=1e-4)
+    assert float(about["WindowCenter"]) == pytest.approx(float(about["WindowWidth"]) / 2, rel=1e-4)
+    kinds = [(m.head.image_series_index, m.head.image_type, m.head.data_type) for m in (magnitude, deviation, phased)]
+    assert kinds == [(1, 1, 5), (2, 1, 5), (3, 5, 7)]
+    assert np.array_equal(np.abs(np.frombuffer(phased.body, "<c8")), pixels)
+    assert list(magnitude.head.matrix_size) == [32, 32, 1]
+    assert list(magnitude.head.field_of_view) == pytest.approx([300, 300, 6])
+    # The package's own classes read them, too.
+    image = ismrmrd.Image(magnitude.head, attribute_string=magnitude.text)
+    assert (image.slice, image.repetition, image.image_index) == (0, 0, 1)
+
+
+def test_the_first_image_is_back_before_the_last_readout_is_sent(server, peer, repeated, messages):
+    several = messages(repeated)
+    one = peer(server.to).send(protocol.config_file("sense"), *several[:-1])
+    while one.next().kind != Kind.IMAGE:
+        pass
+    found = one.send(several[-1], protocol.close()).rest()
+    assert sum(message.kind == Kind.IMAGE for message in found) == 7
+    assert found[-1].kind == Kind.CLOSE
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        lambda: protocol.config_file("sense"),
+        lambda: protocol.config_text('{"version": "1.1.0", "parameters": {"config": "sense", "seed": "3"}}'),
+        lambda: protocol.config_text("sense").rstrip(b"\0")[:2] + (5).to_bytes(4, "little") + b"sense",
+        lambda: protocol.config_file("openrecon"),
+    ],
+    ids=["file", "as a scanner has it", "without NUL", "the server's own"],
+)
+def test_ways_to_say_it(server, peer, small, messages, sense, config):
+    found = peer(server.to).send(config(), *messages(small), protocol.close()).rest()
+    [image] = [message for message in found if message.kind == Kind.IMAGE]
+    pixels = np.frombuffer(image.body, "<f4").reshape(32, 32).T
+    assert np.abs(pixels - np.abs(sense[0])).max() <= 1e-6 * np.abs(sense).max()
+
+
+def test_parameters_after_the_header_change_the_method(server, peer, small, messages):
+    header, *readouts = messages(small)
+    config, change = protocol.config_file("sense"), protocol.text('{"parameters": {"method": "zero-filled"}}')
+    found = peer(server.to).send(config, header, change, *readouts, protocol.close()).rest()
+    [image] = [message for message in found if message.kind == Kind.IMAGE]
+    expected = upmri.reconstruct(upmri.load(small), "zero-filled", device="cpu").image[0].abs().numpy()
+    pixels = np.frombuffer(image.body, "<f4").reshape(32, 32).T
+    assert np.abs(pixels - expected).max() <= 1e-6 * expected.max()
+
+
+def test_several_clients_at_once_get_their_own(server, shepp_logan):
+    paths = [shepp_logan("-m", "32", "-c", str(coils), "-n", "0.02", "-r", "3") for coils in (2, 3, 4, 5, 6)]
+    expected = [upmri.reconstruct(upmri.load(path), "sense", device="cpu").image for path in paths]
+    results = {}
+
+    def run(number):
+        config = {"method": "sense", "complex": True}
+        results[number] = client.stream(paths[number], server.to, config, max_bytes=2**30)
+
+    threads = [threading.Thread(target=run, args=(number,)) for number in range(len(paths))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for number, image in enumerate(expected):
+        assert (results[number].image - image).abs().max() <= 1e-6 * image.abs().max()
+
+
+def test_a_long_stream_does_not_keep_a_short_one_waiting(server, peer, shepp_logan, small, messages, check_other):
+    several = messages(shepp_logan("-m", "96", "-c", "8", "-n", "0.02", "-r", "12"))
+    long = peer(server.to)
+    sending = threading.Thread(target=long.send, args=(protocol.config_file("sense"), *several, protocol.close()))
+    sending.start()
+    while long.next().kind != Kind.IMAGE:
+        pass
+    check_other(server)
+    sending.join()
+    left = sum(message.kind == Kind.IMAGE for message in long.rest())
+    assert left > 0  # the short one was done while the long one had not taken all it was sent
+    assert server.event("stream_end", images=12)["readouts"] == 12 * 96
+
+
+def test_health_and_metrics(server, check_other):
+    assert server.get("/health")[0] == 200
+    server.quiet()
+    before = server.metric("streams_done_total"), server.metric("images_total")
+    check_other(server)
+    server.quiet()
+    after = server.metric("streams_done_total"), server.metric("images_total")
+    assert after == (before[0] + 1, before[1] + 2)
+    assert server.get("/elsewhere")[0] == 404
+    with socket.create_connection(("127.0.0.1", server.health_port)) as sock:
+        sock.sendall(b"\xff" * 100)
+        assert b"404" in sock.recv(1000)
+
+
+def test_logs_hold_nothing_of_the_patient(server, peer, make_xml, make_head):
+    body = bytes(8 * 2 * 16)
+    config = protocol.config_text('{"method": "Jane Doe"}')
+    assert "Jane" in peer(server.to).send(config).errors()[0]  # told to the peer, who said it
+    lines = [protocol.acquisition(make_head(line, flags=(8,) if line == 7 else ()), body) for line in range(8)]
+    peer(server.to).send(protocol.config_file("sense"), protocol.header(make_xml()), *lines, protocol.close()).errors()
+    server.event("stream_end", code="config")
+    text = server.log_path.read_text() + server.errors.read_text()
+    assert "Jane" not in text
+    assert "4711" not in text
