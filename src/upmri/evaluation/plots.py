@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 _MARKERS = "osD^vP*"
 _WIDTH, _HEIGHT = 3.4, 2.4  # inches of a panel
+_HANDLE, _LETTER = 0.6, 0.065  # inches of a legend's entry: its line and gap, and every letter
+_LINE = 0.17  # of its lines
+_TICKS = 8
 _STYLE: Any = {
     "font.size": 8,
     "axes.spines.top": False,
@@ -105,6 +108,10 @@ def curves(
             )
         if log:
             axes.set_xscale("log")
+        known = sorted({at for points in panels[title].values() for at in points})
+        if len(known) <= _TICKS:  # the settings themselves, instead of powers of ten
+            axes.set_xticks(known, labels=[f"{at:g}" for at in known])
+            axes.minorticks_off()
         axes.set_xlabel(xlabel)
 
     return _save(list(panels), draw, path, ylabel, legend=any(len(series) > 1 for series in panels.values()))
@@ -130,7 +137,10 @@ def _save(titles: list[str], draw: Callable[[Axes, str], None], path: str | Path
             axes.set_ylabel(ylabel)
         if legend:
             handles, names = row[0].get_legend_handles_labels()
-            figure.legend(handles, names, loc="outside lower center", ncols=min(4, len(names)))
+            columns = int(_WIDTH * len(titles) / (_HANDLE + _LETTER * max(map(len, names))))
+            columns = max(1, min(columns, len(names)))
+            figure.set_size_inches(_WIDTH * len(titles), _HEIGHT + _LINE * -(-len(names) // columns))
+            figure.legend(handles, names, loc="outside lower center", ncols=columns)
         # No date in the file: the same figure is the same bytes.
         metadata = {".pdf": {"CreationDate": None}, ".svg": {"Date": None}}.get(path.suffix.lower(), {})
         figure.savefig(path, dpi=200, metadata=metadata)
