@@ -11,22 +11,25 @@ from typing import Any
 from upmri.errors import InputError
 
 
-def find_files(names: Sequence[str], part: str | None) -> list[Path]:
+def find_files(names: Sequence[str], part: str | None = None, *, deep: bool = False) -> list[Path]:
     """Find files by their names or their folders', with ``$VARIABLES`` and ``~`` in them.
 
     Parameters
     ----------
     names
-        Files, and folders, whose subfolders are searched, too.
+        Files and folders.
     part
         Take of a folder only the files that ``splits.json`` beside it lists under this part.
+    deep
+        Search the folders' subfolders, too.
     """
     files: list[Path] = []
     for name in names:
         path = Path(os.path.expandvars(name)).expanduser().absolute()
         if path.is_dir():
             wanted = None if part is None else _people(path, part)
-            found = sorted(p for p in path.rglob("*") if p.is_file() and not _hidden(p.relative_to(path)))
+            inside = path.rglob("*") if deep else path.iterdir()
+            found = sorted(p for p in inside if p.is_file() and not _hidden(p.relative_to(path)))
             files += [p for p in found if wanted is None or p.stem in wanted]
         elif path.is_file():
             files.append(path)

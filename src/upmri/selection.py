@@ -32,7 +32,7 @@ class Selection:
         Take of a folder only the files that ``splits.json`` beside it lists under this part.
     share, person
         Take only people whose names hash to a number in this share of [0, 1): parts that have nobody in common,
-        without a list. A person is a ``file`` or a ``folder``.
+        without a list. A person is a ``file``, or a ``folder`` of those below the folders that are named.
     only
         Take only scans whose ``meta`` says this: ``{acquisition: AXT2}``.
     limit
@@ -84,7 +84,7 @@ def select(selection: Selection) -> list[Slice]:
     """All slices, in the order of their files' names."""
     found = []
     for names, is_image in ((selection.scans, False), (selection.images, True)):
-        for path in find_files(names, selection.part):
+        for path in find_files(names, selection.part, deep=selection.person == "folder"):
             person = path.stem if selection.person == "file" else path.parent.name
             if selection.share[0] <= _hash(person) < selection.share[1]:
                 count = count_slices(path, is_image, selection.only)

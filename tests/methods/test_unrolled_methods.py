@@ -73,7 +73,7 @@ def recon(scan, method, model):
 def test_facts(method):
     kind = find(method)
     assert kind.name == method
-    assert kind.needs == ("full images" if method in FULL else "undersampled scans")
+    assert kind.needs == ("full images" if method in FULL else "undersampled scans, split")
     assert kind.evaluations == 1
     assert kind.summary
 
