@@ -1,12 +1,17 @@
-"""Real k-space, undersampled afterwards: what the methods make of a brain in vivo.
+"""
+A brain in vivo
+===============
+
+Real k-space, undersampled afterwards: what the methods make of it.
 
 Needs ``UPMRI_DATA`` with ``scans/invivo_brain_16ch_kspace.npy``. Coil maps and noise level come from the undersampled
-calibration lines; the reference is the fully sampled scan, combined with the same maps.
+calibration lines; the reference is the fully sampled scan, combined with the same maps. ::
 
     UPMRI_DATA=… python examples/real_brain.py [FOLDER] [DRAWS]
 """
 
 # %%
+# sphinx_gallery_thumbnail_path = "figures/real_random_4x.png"
 import os
 import sys
 from dataclasses import replace
@@ -46,7 +51,7 @@ masks = {
 }
 for name, mask in masks.items():
     scan, recs, scores = compare(mask)
-    print(name, {method: round(score["psnr"], 2) for method, score in scores.items()})  # noqa: T201
+    print(name, {method: round(score["psnr"], 2) for method, score in scores.items()})
     title = f"Brain in vivo, 16 coils, measured k-space, {name} lines, R = {scan.acceleration:.1f}"
     images = {method: rec.image for method, rec in recs.items()}
     comparison(scan.reference, images, folder / f"{name.replace(' ', '_')}.png", scores=scores, title=title)
@@ -58,7 +63,7 @@ for rate in (4, 8):
     )
     for method, column in zip(METHODS, table.T, strict=True):
         ahead = table[:, -1] - column
-        print(  # noqa: T201
+        print(
             f"{rate}×, {draws} draws: {method:12} {column.mean():.2f} dB "
             f"({column.min():.2f} to {column.max():.2f}), upmri ahead by {ahead.mean():.2f} "
             f"({ahead.min():.2f} to {ahead.max():.2f})"

@@ -15,7 +15,20 @@ def test_no_torch(code):
     assert out.stdout.strip() == "[]"
 
 
-COMMANDS = ["demo", "info", "simulate", "recon", "report", "train", "methods", "models", "benchmark"]
+COMMANDS = [
+    "demo",
+    "info",
+    "simulate",
+    "recon",
+    "report",
+    "train",
+    "methods",
+    "models",
+    "benchmark",
+    "serve",
+    "stream",
+    "doctor",
+]
 
 
 @pytest.mark.parametrize("command", [[], *([name] for name in COMMANDS)])
@@ -50,3 +63,12 @@ def test_listing_weights_loads_no_torch():
     code = "import sys, upmri; upmri.weights.names(); print('torch' in sys.modules)"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert out.stdout.strip() == "False"
+
+
+def test_the_room_of_physics_opens_when_asked():
+    import upmri
+
+    assert upmri.physics.SenseOperator is upmri.physics.sense.SenseOperator
+    assert upmri.physics.masks.__name__ == "upmri.physics.masks"
+    with pytest.raises(AttributeError, match="nonsense"):
+        _ = upmri.physics.nonsense

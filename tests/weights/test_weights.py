@@ -359,3 +359,13 @@ def test_the_seconds_of_all_runs_are_counted():
     assert weights.seconds({"training": {"seconds": 1, "begun with": {"training": {}}}}) is None
     assert weights.seconds({"training": "long"}) is None
     assert weights.seconds({}) is None
+
+
+def test_a_run_s_own_folder_can_be_named(tmp_path, monkeypatch):
+    """Beside the weights lies a checkpoint, which is none."""
+    lesson = UpmriLesson(size="tiny", blocks=1)
+    weights.save(tmp_path / "mine.safetensors", lesson.network().state_dict(), "upmri", lesson, {})
+    (tmp_path / "checkpoint.safetensors").write_bytes(b"of another kind")
+    monkeypatch.setenv("UPMRI_MODELS", str(tmp_path))
+    assert "checkpoint" not in weights.names()
+    assert "mine" in upmri.methods.at_hand("upmri")

@@ -10,11 +10,11 @@ import typer
 
 from upmri import __version__, console, memory
 
-from upmri.cli import scans, recon, report, learn, benchmark  # isort: skip  # as `--help` shall list them
+from upmri.cli import scans, recon, report, learn, benchmark, serve, doctor  # isort: skip  # as `--help` shall list them
 from upmri.cli.options import app
 from upmri.errors import InputError
 
-__all__ = ["app", "benchmark", "learn", "main", "recon", "report", "scans"]
+__all__ = ["app", "benchmark", "doctor", "learn", "main", "recon", "report", "scans", "serve"]
 
 
 @app.callback(invoke_without_command=True)

@@ -69,6 +69,7 @@ def info(scan: Annotated[Path, typer.Argument(help="A scan of any supported form
         typer.echo(json.dumps(facts, indent=2))
         return
     height, width = middle.matrix
+    central = columns.stop - columns.start
     nominal = middle.meta.get("nominal_acceleration")
     named = "" if nominal is None else f" (nominally {console.plain(nominal)}×, calibration lines not counted)"
     lines = [
@@ -78,7 +79,7 @@ def info(scan: Annotated[Path, typer.Argument(help="A scan of any supported form
         ("matrix", f"{height} × {width} (readout × phase)"),
         ("voxel", "unknown" if middle.spacing is None else " × ".join(f"{s:g}" for s in middle.spacing) + " mm"),
         ("sampling", f"{facts['mask']}, {facts['acceleration']:.2f}× accelerated{named}"),
-        ("calibration", f"{columns.stop - columns.start} lines of {rows.stop - rows.start} samples"),
+        ("calibration", f"{central} line{'s' * (central != 1)} of {rows.stop - rows.start} samples"),
         ("noise σ₀", "unknown" if facts["noise"] is None else f"{facts['noise']:.3g} (from the {facts['noise_from']})"),
         ("inside", ", ".join([name for name in ("maps", "reference") if facts[name]]) or "k-space only"),
         ("geometry", "known" if "geometry" in middle.meta else "unknown"),

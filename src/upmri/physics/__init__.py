@@ -10,7 +10,9 @@ if TYPE_CHECKING:
 
 __all__ = ["SenseOperator"]
 
-_MODULES = {"coils", "espirit", "fourier", "geometry", "masks", "phantom", "sense", "simulate", "solve", "wavelet"}
+_MODULES = {
+    "coils", "contrast", "espirit", "fourier", "geometry", "masks", "phantom", "sense", "simulate", "solve", "wavelet"
+}  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

@@ -76,7 +76,8 @@ def _noise(kspace: Tensor, mask: Tensor) -> Tensor:
     size = tuple(min(3, length // 3) for length in (quarter, block.shape[2]))
     if 0 in size:
         raise InputError(
-            "noise: σ₀ cannot be estimated without at least 3 fully sampled lines around DC; give noise with the scan"
+            "noise: σ₀ cannot be estimated without at least 3 fully sampled lines around DC; give noise with the scan, "
+            "or, if it has such lines, its axes in the order (slice, coil, readout, phase)"
         )
     ends = [_patch_covariance(end, size) for end in (block[:, :quarter], block[:, -quarter:])]
     power = torch.stack([_quiet_power(found, measured) for found, measured in (ends, ends[::-1])])

@@ -81,7 +81,7 @@ def espirit(
     if min(rows, columns) < MIN_LINES:
         raise InputError(
             f"kspace: ESPIRiT needs at least {MIN_LINES} fully sampled lines around the centre of k-space, "
-            f"found {min(rows, columns)}; give coil maps with the scan"
+            f"found {min(rows, columns)}; give coil maps with the scan, or fftshift it if its centre is in a corner"
         )
     size = (_kernel(kernel, rows), _kernel(kernel, columns))
     spectrum = _spectrum(_signal_space(block, size, threshold), coils, size)

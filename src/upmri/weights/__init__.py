@@ -55,7 +55,8 @@ def _at_hand() -> dict[str, Path]:
     found: dict[str, Path] = {}
     for folder in folders:
         for path in sorted(folder.glob("*.safetensors")):
-            found.setdefault(path.stem, path)
+            if path.stem != "checkpoint":  # of the run that made its neighbour
+                found.setdefault(path.stem, path)
     return found
 
 

@@ -1,0 +1,211 @@
+"""How Sphinx builds these pages: offline, with the theme's own files only, warnings as errors."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+from matplotlib.figure import Figure
+from sphinx.application import Sphinx
+from sphinx.errors import ExtensionError
+
+import upmri
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE))  # where sphinx-gallery finds `conf.scrape` by its name
+
+project = "UPMRI"
+author = "the UPMRI authors"
+copyright = author  # noqa: A001
+version = release = upmri.__version__
+
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_gallery.gen_gallery"]
+exclude_patterns = ["_build", "gallery/*.ipynb", "gallery/*.py", "gallery/*.json", "gallery/*.md5"]
+nitpicky = True
+# Other projects' pages would have to be asked for over the network; their names stay plain text.
+nitpick_ignore_regex = [
+    ("py:.*", r"(torch|numpy|np|nn|matplotlib|pathlib|collections|typing|Any|ABC|abc)(\..*)?"),
+    (
+        "py:.*",
+        r"(Tensor|ArrayLike|Path|Figure|Callable|Counting|Iterable|Iterator|Mapping|Sequence|NDArray|Generator|Self|optional)",
+    ),
+    # Names of the package that are told in prose, not page by page.
+    ("py:.*", r"(upmri\.)?(Image|Per|Slices|Settings|Anatomy|Solver|Result|Batch|Problem|TrainConfig|Selection)"),
+    ("py:.*", r"upmri\.(formats|physics|training|evaluation|methods|scan|selection)\..*"),
+    ("py:.*", r"float64.*|\(.*|in the units.*"),
+]
+
+myst_enable_extensions = ["attrs_inline"]
+myst_heading_anchors = 3
+
+autodoc_member_order = "bysource"
+autodoc_typehints = "signature"
+autodoc_preserve_defaults = True  # names of constants, not what they are on this machine
+autodoc_typehints_format = "short"
+python_use_unqualified_type_names = True
+napoleon_google_docstring = False
+
+html_theme = "pydata_sphinx_theme"
+html_title = f"UPMRI {version}"
+html_static_path = ["_static"]
+html_css_files = ["own.css"]
+templates_path = ["_templates"]
+html_sidebars = {"**": ["contents.html"]}
+html_show_sourcelink = False
+html_copy_source = False
+html_theme_options = {
+    "navbar_center": [],
+    "navbar_end": ["theme-switcher"],
+    "show_prev_next": False,
+    "secondary_sidebar_items": ["page-toc"],
+    "footer_start": ["copyright"],
+    "footer_end": [],
+    "pygments_light_style": "a11y-high-contrast-light",
+    "pygments_dark_style": "a11y-high-contrast-dark",
+}
+
+# --- the gallery ------------------------------------------------------------------------------------------------------
+
+# Scripts write files where they run, so they run in a copy.
+_SCRIPTS = HERE / "_build" / "examples"
+_ORDER = (
+    "first_reconstruction", "own_kspace", "compare_methods", "how_sure", "train_prior", "export",
+    "add_method", "add_format", "real_brain",
+)  # fmt: skip
+
+
+def _copy_scripts() -> None:
+    shutil.rmtree(_SCRIPTS, ignore_errors=True)
+    shutil.copytree(HERE.parent / "examples", _SCRIPTS, ignore=shutil.ignore_patterns("__pycache__", "README.md"))
+    (_SCRIPTS / "GALLERY_HEADER.rst").write_text(
+        "Gallery\n=======\n\nShort scripts that run as they are, in seconds, on data that comes with the package.\n"
+    )
+
+
+def order(name: str) -> int:
+    """The place of a script in the gallery."""
+    stem = Path(name).stem
+    return _ORDER.index(stem) if stem in _ORDER else len(_ORDER)
+
+
+def scrape(block: Any, block_vars: dict[str, Any], gallery_conf: dict[str, Any]) -> str:  # noqa: ARG001
+    """Show the figure that a block of a script has made: the package draws without pyplot, which others look at."""
+    from sphinx_gallery.scrapers import figure_rst
+
+    figure = block_vars["example_globals"].pop("figure", None)
+    if not isinstance(figure, Figure):
+        return ""
+    path = Path(next(block_vars["image_path_iterator"]))
+    figure.savefig(path, dpi=100)
+    return figure_rst([str(path)], gallery_conf["src_dir"])
+
+
+_copy_scripts()
+sphinx_gallery_conf = {
+    "examples_dirs": str(_SCRIPTS),
+    "gallery_dirs": "gallery",
+    "filename_pattern": r"/(?!real_brain)\w+\.py$",  # that one needs data
+    "within_subsection_order": "conf.order",
+    "image_scrapers": ("conf.scrape",),
+    "reset_modules": (),
+    "abort_on_example_error": True,
+    "download_all_examples": False,
+    "notebook_images": False,
+    "show_signature": False,
+    "min_reported_time": 1e9,
+    "write_computation_times": False,
+    "show_memory": False,
+    "remove_config_comments": True,
+    "capture_repr": (),
+}
+
+# --- from the repository's pages to these -----------------------------------------------------------------------------
+
+_EXAMPLE = re.compile(r"\]\(\.\./examples/(\w+)\.py\)")
+_OUTSIDE = re.compile(r"\[([^\]]+)\]\(\.\./([^)]+)\)")
+
+
+def _link(app: Sphinx, docname: str, source: list[str]) -> None:  # noqa: ARG001
+    """Scripts become their page in the gallery; other files of the repository, which are not here, are only named."""
+    text = _EXAMPLE.sub(r"](gallery/\1.rst)", source[0])
+    source[0] = _OUTSIDE.sub(r"\1 (`\2`)", text)
+
+
+_LITERAL = re.compile(r"(``.*?``|`[^`]*`)")
+
+
+def _plain(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:  # noqa: ARG001
+    """Docstrings write |x| and A* as mathematics does; neither is meant as markup."""
+    for i, line in enumerate(lines):
+        parts = _LITERAL.split(line)
+        lines[i] = "".join(p if at % 2 else p.replace("|", r"\|").replace("*", r"\*") for at, p in enumerate(parts))
+    if what == "property" and lines:
+        lines[0] = lines[0].replace(": ", " – ")  # napoleon takes what stands before a colon for a type
+
+
+_ARRAY = re.compile(r"[\w.~]*_Buffer \|.*?_NestedSequence\[complex \| bytes \| str\]")
+
+
+def _default(app: Sphinx, what: str, name: str, obj: Any, options: Any, signature: str, returns: str) -> Any:  # noqa: ARG001
+    """Write defaults that are made anew for each object as Python, which Sphinx can read, and ArrayLike as one word."""
+    return signature and _ARRAY.sub("ArrayLike", signature.replace("<factory>", "...")), returns
+
+
+# The public names of what lives deeper.
+_HOME = {
+    "upmri.scan.Scan": "upmri.Scan",
+    "upmri.scan.Reconstruction": "upmri.Reconstruction",
+    "upmri.errors.InputError": "upmri.InputError",
+    "Scan": "upmri.Scan",
+    "Reconstruction": "upmri.Reconstruction",
+    "InputError": "upmri.InputError",
+    "Method": "upmri.methods.base.Method",
+    "Problem": "upmri.methods.base.Problem",
+    "Lesson": "upmri.methods.base.Lesson",
+    "Estimate": "upmri.methods.base.Estimate",
+    "SenseOperator": "upmri.physics.SenseOperator",
+    "upmri.physics.sense.SenseOperator": "upmri.physics.SenseOperator",
+    "Source": "upmri.formats.Source",
+    "upmri.formats.source.Source": "upmri.formats.Source",
+    "upmri.methods": "upmri.methods.names",
+}
+
+
+def _find(app: Sphinx, env: Any, node: Any, contnode: Any) -> Any:
+    home = _HOME.get(node.get("reftarget", ""))
+    if node.get("refdomain") != "py" or home is None:
+        return None
+    domain = env.get_domain("py")
+    return domain.resolve_xref(env, node["refdoc"], app.builder, "obj", home, node, contnode)
+
+
+def _keep_page(app: Sphinx, error: Exception | None) -> None:
+    """Put the page that an example wrote beside the others."""
+    made, kept = (folder / "compare_methods.html" for folder in (_SCRIPTS, HERE / "gallery"))
+    if made.exists():
+        shutil.copy(made, kept)  # for the next time, when a script that did not change does not run again
+    if error is None and app.builder.name == "html":
+        shutil.copy(kept, Path(app.outdir) / kept.name)
+
+
+_ASKS = re.compile(r"""(?:\ssrc=|<link[^>]*\shref=|url\(|@import\s)\s*["']?\s*((?:https?:)?//[^"')\s>]+)""")
+
+
+def _check_offline(app: Sphinx, error: Exception | None) -> None:
+    """Fail if a page, or a style, would ask another machine for something."""
+    for path in sorted(Path(app.outdir).rglob("*")) if error is None else ():
+        if path.suffix in (".html", ".css") and (asked := _ASKS.search(path.read_text(encoding="utf-8"))):
+            raise ExtensionError(f"{path.name}: asks for {asked[1]}; expected pages that need no network")
+
+
+def setup(app: Sphinx) -> None:
+    """Connect the above."""
+    app.connect("source-read", _link)
+    app.connect("autodoc-process-docstring", _plain, priority=100)  # before napoleon makes markup of it
+    app.connect("autodoc-process-signature", _default)
+    app.connect("missing-reference", _find)
+    app.connect("build-finished", _keep_page)
+    app.connect("build-finished", _check_offline, priority=900)
