@@ -48,8 +48,8 @@ _HOME = {
     "train": "upmri.training.loop",
 }
 _ROOMS = {
-    "demo", "errors", "evaluation", "flow", "formats", "methods", "networks", "physics", "scan", "server", "training",
-    "weights",
+    "demo", "errors", "evaluation", "figures", "flow", "formats", "methods", "networks", "physics", "scan", "server",
+    "training", "weights",
 }  # fmt: skip
 
 

@@ -8,6 +8,7 @@ import pytest
 import torch
 from PIL import Image
 
+import upmri
 from upmri import InputError
 from upmri.evaluation import comparison, psnr, ssim
 
@@ -102,3 +103,27 @@ def test_bad_input(images, tmp_path):
     with pytest.raises(InputError, match="path"):
         comparison(x0, xs, tmp_path / "figure.docx")
     assert not list(tmp_path.iterdir())
+
+
+def test_on_white_for_paper(tmp_path):
+    x0 = torch.rand(8, 8)
+    dark, light = (comparison(x0, {"a": x0}, light=light).get_facecolor()[:3] for light in (False, True))
+    assert max(dark) < 0.1
+    assert min(light) == 1
+
+
+def test_rows_are_wrapped(tmp_path):
+    x0 = torch.rand(8, 8)
+    names = [f"m{i}" for i in range(5)]
+    figure = comparison(x0, dict.fromkeys(names, x0), wrap=2)
+    texts = [text.get_text() for axes in figure.axes for text in axes.texts]
+    assert [text for text in texts if text in names] == names
+    assert texts.count("reference") == 3
+    wide = comparison(x0, dict.fromkeys(names, x0))
+    assert figure.get_size_inches()[0] < wide.get_size_inches()[0]
+    assert figure.get_size_inches()[1] > 2 * wide.get_size_inches()[1]
+
+
+def test_papers_find_them_in_one_place():
+    assert upmri.figures.comparison is comparison
+    assert {"comparison", "curves", "violins"} == set(upmri.figures.__all__)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
@@ -21,7 +21,15 @@ if TYPE_CHECKING:
     from matplotlib.image import AxesImage
 
 _DPI = 150
-_PAPER, _INK, _FAINT = "#0d1117", "#f0f3f6", "#9198a1"
+
+
+class _Look(NamedTuple):
+    paper: str
+    ink: str
+    faint: str
+
+
+_DARK, _LIGHT = _Look("#0d1117", "#f0f3f6", "#9198a1"), _Look("#ffffff", "#1a1d21", "#5b636d")
 
 # The layout, in inches.
 _PANEL = 2.0  # width of an image
@@ -41,6 +49,7 @@ def comparison(
     title: str = "",
     slice: int | None = None,  # noqa: A002
     wrap: int | None = None,
+    light: bool = False,
 ) -> Figure:
     """Draw magnitude images in a row, the reference first, and beneath each its magnified error ||x| − |x₀||.
 
@@ -65,6 +74,8 @@ def comparison(
         Which slice to show; the middle one when None.
     wrap
         Images in a row, at the most, besides the reference, which every row has; None puts all into one.
+    light
+        On white, for paper; on black by default, for screens.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -82,6 +93,7 @@ def comparison(
         scores = {name: evaluate(x, x0) for name, x in xs.items()}
     top = x0.quantile(0.995).item()
 
+    look = _LIGHT if light else _DARK
     names = list(xs)
     length = len(names) if wrap is None else min(max(1, wrap), len(names))
     bands = [names[i : i + length] for i in range(0, len(names), length)]
@@ -90,11 +102,11 @@ def comparison(
     head = _MARGIN / 2 + (_TITLE if title else 0)
     width = 2 * _MARGIN + (1 + length) * (_PANEL + _GAP) - _GAP
     height = head + len(bands) * band + _MARGIN
-    figure = Figure(figsize=(width, height), dpi=_DPI, facecolor=_PAPER)
+    figure = Figure(figsize=(width, height), dpi=_DPI, facecolor=look.paper)
     canvas = FigureCanvasAgg(figure)
     if title:
         baseline = 1 - (_MARGIN + _TITLE / 2) / height
-        figure.text(_MARGIN / width, baseline, title, color=_INK, fontsize=12, fontweight="bold", va="center")
+        figure.text(_MARGIN / width, baseline, title, color=look.ink, fontsize=12, fontweight="bold", va="center")
     gaps = {"wspace": _GAP / _PANEL, "hspace": _GAP / panel}
     for i, here in enumerate(bands):
         above = head + i * band + _HEAD
@@ -102,14 +114,14 @@ def comparison(
         box |= {"left": _MARGIN / width, "right": 1 - _MARGIN / width}
         rows = figure.subplots(2, 1 + length, squeeze=False, gridspec_kw={**box, **gaps})
         _draw(rows[0, 0], x0, top, "gray")
-        _pair(rows[0, 0], (0.5, 1), 6, "reference", "")
+        _pair(rows[0, 0], look, (0.5, 1), 6, "reference", "")
         for name, (upper, lower) in zip(here, rows.T[1:], strict=False):
             _draw(upper, xs[name], top, "gray")
-            _pair(upper, (0.5, 1), 6, name, _line(scores.get(name, {})))
+            _pair(upper, look, (0.5, 1), 6, name, _line(scores.get(name, {})))
             error = _draw(lower, (xs[name] - x0).abs(), top / error_gain, "inferno")
         for axes in rows.T[1 + len(here) :].flat:
             axes.set_axis_off()
-        _colour_bar(rows[1, 0], error, top, error_gain)
+        _colour_bar(rows[1, 0], look, error, top, error_gain)
 
     if path is not None:
         path = Path(path)
@@ -137,9 +149,12 @@ def _draw(axes: Axes, values: Tensor, top: float, colours: str) -> AxesImage:
     return axes.imshow(values.numpy(), cmap=colours, vmin=0, vmax=top, interpolation="hanning", aspect="auto")
 
 
-def _pair(axes: Axes, at: tuple[float, float], raise_by: float, name: str, line: str) -> None:
+def _pair(axes: Axes, look: _Look, at: tuple[float, float], raise_by: float, name: str, line: str) -> None:
     """Write a name, and a fainter line under it, centred at a fraction of the axes, raised by some points."""
-    for text, offset, colour, size, weight in ((name, 14, _INK, 10.5, "bold"), (line, 0, _FAINT, 8.5, "normal")):
+    for text, offset, colour, size, weight in (
+        (name, 14, look.ink, 10.5, "bold"),
+        (line, 0, look.faint, 8.5, "normal"),
+    ):
         axes.annotate(
             text,
             at,
@@ -162,12 +177,12 @@ def _line(scores: Mapping[str, float]) -> str:
     return "  ·  ".join(parts)
 
 
-def _colour_bar(axes: Axes, error: AxesImage, top: float, gain: float) -> None:
+def _colour_bar(axes: Axes, look: _Look, error: AxesImage, top: float, gain: float) -> None:
     """Fill the place under the reference, which has no error, with the errors' scale."""
     axes.set_axis_off()
     beside = axes.inset_axes((0.88, 0.06, 0.05, 0.88))
     bar = axes.figure.colorbar(error, cax=beside)
     bar.outline.set_visible(False)
     bar.set_ticks([0, top / gain / 2, top / gain], labels=["0", f"{50 / gain:.3g} %", f"{100 / gain:.3g} %"])
-    beside.tick_params(left=False, right=False, labelleft=True, labelright=False, labelcolor=_FAINT, labelsize=8.5)
-    _pair(axes, (0.36, 0.5), -11, f"error ×{gain:g}", "in % of white")
+    beside.tick_params(left=False, right=False, labelleft=True, labelright=False, labelcolor=look.faint, labelsize=8.5)
+    _pair(axes, look, (0.36, 0.5), -11, f"error ×{gain:g}", "in % of white")
