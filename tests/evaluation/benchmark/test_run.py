@@ -207,3 +207,15 @@ def test_killed_at_random_it_ends_as_if_nothing_had_happened(once, write, tmp_pa
     subprocess.run(command, check=True)
     assert results(tmp_path / "killed") == rows
     assert json.loads(Store(tmp_path / "killed" / DATABASE)._base.execute("SELECT versions FROM variant").fetchone()[0])
+
+
+def test_the_command_measures_times_instead(write, tmp_path, monkeypatch, capsys):
+    path = write(entries=[{"method": "zero-filled", "label": "upmri"}])
+    monkeypatch.setattr(sys, "argv", ["upmri", "benchmark", str(path), "--timing", "--device", "cpu"])
+    with pytest.raises(SystemExit) as end:
+        cli.main()
+    assert not end.value.code
+    assert capsys.readouterr().out.splitlines() == [str(tmp_path / "results" / f"timing.{s}") for s in ("md", "csv")]
+    text = (tmp_path / "results" / "timing.md").read_text()
+    assert text.startswith("### 320×320, 16 coils, 4×, CPU, ")
+    assert "| upmri | – |" in text
