@@ -142,6 +142,10 @@ def test_maps_of_a_neighbour_and_lines_at_equal_distances(write, heads, tmp_path
     sampled = scan.mask[0, 0].nonzero().flatten()
     assert (sampled.diff() <= 2).all()
     assert not torch.allclose(scan.maps, other.maps)
+    assert torch.equal(scan.mask, other.mask)
+    both = (scan.maps != 0).any(1) & (other.maps != 0).any(1)
+    overlap = (scan.maps.conj() * other.maps).sum(1).abs()[both]
+    assert overlap.mean() > 0.95  # the same array, another slice
     last = replace(first, slice=replace(first.slice, index=2))
     assert last.neighbour(1).slice.index == 1
     with pytest.raises(InputError, match="maps_off: .* has no slice 7 from slice 0"):

@@ -23,6 +23,7 @@ class Task:
     acceleration: float
     maps: Maps
     draw: int = 0
+    seed_of: int | None = None  # the slice whose array, phase and lines it shares; its own when None
 
     @property
     def key(self) -> str:
@@ -34,7 +35,8 @@ class Task:
         """The scan, with maps and reference."""
         at, group = self.slice, self.group
         name = at.name if self.draw == 0 else f"{at.name} {self.draw}"
-        seed = seed_for(name, at.index, self.acceleration) % 2**31
+        index = at.index if self.seed_of is None else self.seed_of
+        seed = seed_for(name, index, self.acceleration) % 2**31
         if at.is_image:
             image = load_images(at.path)[at.index]
             full = simulate(image, group.coils, 1, acs=0, noise=group.noise, seed=seed, anatomy=group.anatomy)
@@ -46,11 +48,11 @@ class Task:
         return estimate_maps(replace(scan, maps=None)) if at.is_image else with_maps(scan, full)
 
     def neighbour(self, off: int) -> Task:
-        """The same of another slice of the file; the other way where there is none."""
+        """The same of another slice of the file, in the same array; the other way where there is none."""
         count = count_slices(self.slice.path, self.slice.is_image, self.group.only)
         for index in (self.slice.index + off, self.slice.index - off):
             if 0 <= index < count:
-                return replace(self, slice=replace(self.slice, index=index))
+                return replace(self, slice=replace(self.slice, index=index), seed_of=self.slice.index)
         raise InputError(f"maps_off: {self.slice.path} has no slice {off} from slice {self.slice.index}")
 
 
