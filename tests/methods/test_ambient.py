@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 import torch
 
@@ -18,7 +17,6 @@ from upmri.methods.sense import Sense
 from upmri.physics.fourier import fft2c
 from upmri.physics.masks import random_lines
 from upmri.physics.sense import SenseOperator
-from upmri.training import train
 from upmri.training.data import Batch
 
 CPU = torch.device("cpu")
@@ -258,23 +256,6 @@ def test_what_validation_looks_at(scan, model):
     with torch.no_grad():
         image = loaded.lesson.predict(loaded.network, problem.operator, problem.kspace, problem.sigma)
         assert torch.equal(image, Ambient(model=str(model), steps=20).reconstruct(problem))
-
-
-@pytest.mark.filterwarnings("ignore:.*phase-encoding lines are in no")
-def test_it_learns_without_the_truth(scan, tmp_path):
-    replace(scan, reference=None).save(tmp_path / "scan.h5")
-    config = {
-        "output": str(tmp_path / "run"), "method": "ambient", "lesson": {"size": "tiny", "kept": 0.6},
-        "train": {"scans": [str(tmp_path)]}, "validation": {"scans": [str(tmp_path)], "limit": 1},
-        "steps": 3, "batch": 2, "rate": 1e-3, "device": "cpu",
-    }  # fmt: skip
-    path = train(config)
-    learnt = weights.load(path)
-    assert learnt.method == "ambient"
-    assert learnt.lesson == AmbientLesson(size="tiny", kept=0.6)
-    assert learnt.network.network.out.weight.abs().max() > 0  # it began at zero
-    assert np.isfinite(learnt.card["training"]["validation"]["held_out"])
-    assert torch.view_as_real(recon(scan, path).image).isfinite().all()
 
 
 def test_weights_of_another_method_are_refused(scan, model, tmp_path):

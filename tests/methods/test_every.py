@@ -69,6 +69,21 @@ def test_learns_and_reconstructs(method, data, scan, tmp_path):
         assert rec.settings["sha256"] == model.digest
 
 
+@pytest.mark.filterwarnings("ignore:.*phase-encoding lines are in no")
+@pytest.mark.parametrize("method", [name for name in OWNERS if find(name).needs != "full images"])
+def test_undersampled_scans_suffice(method, scan, tmp_path):
+    """The same weights come of scans with a reference and without: nothing looks at it."""
+    learnt = []
+    for name, kept in (("with", scan), ("without", replace(scan, reference=None))):
+        kept.save(tmp_path / f"{name}.h5")
+        data = {key: {"scans": [str(tmp_path / f"{name}.h5")]} for key in ("train", "validation")}
+        path = train(config_of(method, data, tmp_path / name, steps=2, batch=1))
+        learnt.append(weights.load(path))
+    assert all(np.isfinite(model.card["training"]["validation"]["held_out"]) for model in learnt)
+    pairs = zip(learnt[0].network.parameters(), learnt[1].network.parameters(), strict=True)
+    assert all(torch.equal(*pair) for pair in pairs)
+
+
 @pytest.fixture
 def models(tmp_path, monkeypatch):
     """``models(name, coils)``: weights of MoDL among those at hand, learnt from scans of so many coils."""

@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 import torch
 
@@ -16,7 +15,6 @@ from upmri.methods.gtf2m import Gtf2m, Gtf2mLesson, coil_by_coil, combine, densi
 from upmri.methods.upmri_paper import PaperLesson
 from upmri.physics.fourier import fft2c, ifft2c
 from upmri.physics.masks import random_lines
-from upmri.training import train
 from upmri.training.data import Batch
 
 CPU = torch.device("cpu")
@@ -393,23 +391,6 @@ def test_validation_looks_at_the_read_out_of_what_is_given(model, scan):
     assert (found - expected).norm() < 1e-5 * expected.norm()
     assert torch.equal(found, same)
     assert not torch.allclose(found, more, rtol=0.01)
-
-
-@pytest.mark.filterwarnings("ignore:.*phase-encoding lines are in no")
-def test_it_learns_without_the_truth(scan, tmp_path):
-    replace(scan, reference=None).save(tmp_path / "scan.h5")
-    config = {
-        "output": str(tmp_path / "run"), "method": "gtf2m", "lesson": {"size": "tiny", "coils_per_slice": 3},
-        "train": {"scans": [str(tmp_path)]}, "validation": {"scans": [str(tmp_path)], "limit": 1},
-        "steps": 3, "batch": 2, "rate": 1e-3, "device": "cpu",
-    }  # fmt: skip
-    path = train(config)
-    learnt = weights.load(path)
-    assert learnt.method == "gtf2m"
-    assert learnt.lesson == Gtf2mLesson(size="tiny", coils_per_slice=3)
-    assert learnt.network.network.out.weight.abs().max() > 0  # it began at zero
-    assert np.isfinite(learnt.card["training"]["validation"]["held_out"])
-    assert torch.view_as_real(recon(scan, path).image).isfinite().all()
 
 
 def test_weights_of_another_method_are_refused(scan, model, tmp_path):
