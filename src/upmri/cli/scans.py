@@ -21,7 +21,7 @@ def demo(
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Reconstruct a real brain, undersampled 4× and 8× in simulation, with every method; show how well each does."""
+    """Reconstruct a real brain, undersampled 4× and 8× in simulation, with every classical method and upmri."""
     from upmri import demo as show
 
     rows = show.run(folder, progress=not quiet and not as_json)
