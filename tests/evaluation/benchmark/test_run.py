@@ -53,17 +53,17 @@ def test_everything_is_there_once(once):
     assert {row.person for row in rows} == {"person0", "person1"}
 
 
-def test_a_cell_can_be_had_again(once):
+def test_a_cell_can_be_had_again(once, tmp_path):
     """From what the store says of it alone."""
     config, rows = once
-    by_key = {task.key: task for task in scans.tasks(config)}
+    by_key, store = {task.key: task for task in scans.tasks(config)}, Store(tmp_path / "once" / DATABASE)
     for row in rows[::7]:
-        settings = next(v.entry for v in variants(config) if v.key == row.variant)
-        scan = by_key[row.scan].make()
-        if settings.told_noise != 1:
-            scan = replace(scan, noise=settings.told_noise * scan.noise)
-        rec = upmri.reconstruct(scan, settings.method, device="cpu", **settings.settings)
+        told, scan = store.settings(row.variant), by_key[row.scan].make()
+        assert told.pop("maps_off") == 0
+        scan = replace(scan, noise=told.pop("told_noise") * scan.noise)
+        rec = upmri.reconstruct(scan, told.pop("method"), device="cpu", **told)
         assert upmri.evaluate(rec, scan.reference)["psnr"] == pytest.approx(row.psnr, abs=1e-3)
+    store.close()
 
 
 def test_what_is_done_is_not_done_again(once, tmp_path, monkeypatch):

@@ -26,7 +26,7 @@ from upmri.progress import bar
 from upmri.scan import Scan
 
 DATABASE = "results.sqlite"
-TRUTH, ZEROS = "reference", "mask"
+TRUTH = "reference"
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,6 @@ def _reconstruct(
     top = scan.reference.abs().max()
     if keep:
         store.put_picture(task.key, TRUTH, (scan.reference.abs() / top)[0].numpy())
-        store.put_picture(task.key, ZEROS, scan.mask[0].numpy())
     for variant in missing:
         given = _given(scan, task, variant.entry)
         rec = reconstruct(given, variant.entry.method, seed=seed, device=device, **expanded(variant.entry.settings))
