@@ -7,9 +7,12 @@ import torch
 
 import upmri
 from upmri import InputError, weights
+from upmri.flow.objective import KrylovFilter
 from upmri.flow.path import TimeLaw, noise
 from upmri.flow.sampler import read_out
+from upmri.flow.split import SplitLaw
 from upmri.methods.base import Problem
+from upmri.methods.sense import default_damping
 from upmri.methods.upmri_paper import PaperLesson, UpmriPaper
 from upmri.physics.fourier import fft2c, ifft2c
 from upmri.physics.masks import random_lines
@@ -182,17 +185,144 @@ def test_the_divergence_has_its_factor_and_its_sign(make, written_out):
     assert torch.allclose(slope, expected, rtol=0.02)
 
 
-def test_supervised_it_is_plain_flow_matching(make, rng):
-    """‖v(x_t, t) − (x₁ − x₀)‖² a pixel, but for a constant: no operator, no divergence."""
-    lesson, velocity = PaperLesson(size="tiny", supervised=True), Velocity()
-    x0, batch = rng(*SHAPE), make()
+CHOICES = [
+    {"target": "image"},
+    {"target": "image", "fed": "inverse"},
+    {"fed": "inverse", "damped": True},
+    {"target": "image", "fed": "inverse", "damped": True},
+]
+
+
+def described(choice):
+    return ", ".join(map(str, choice.values()))
+
+
+@pytest.mark.parametrize("choice", CHOICES, ids=described)
+def test_each_choice_has_its_error_and_its_divergence(make, dense, choice):
+    """⟨p, R N p⟩ − 2 Re⟨p, R A* u_Y⟩ + 2 a' (1−t) σ₀² Re⟨b, J b⟩ from dense matrices."""
+    lesson, network, batch = PaperLesson(size="tiny", iterations=EXACT, **choice), Velocity(), make()
+    t, x1 = batch.times(lesson.time).double(), batch.noise()
+    probes = batch.unit_noise(*((3, 4, 6) if "fed" in choice else (4, 6))).to(torch.complex128)
+    sign = 1 if lesson.target == "image" else -1
+    for i, loss in enumerate(lesson.loss(network, make())):
+        part = slice(i, i + 1)
+        operator = SenseOperator(batch.maps[part], batch.mask[part])
+        a = dense(operator.forward, (1, 4, 6))
+        normal = a.mH @ a
+        damping = default_damping(batch.sigma)[i]
+        inverse = (
+            (normal + damping * torch.eye(24)).inverse() if lesson.damped else torch.linalg.pinv(normal, rtol=1e-9)
+        )
+        near, far = operator.adjoint(batch.kspace[part]).flatten(), normal @ x1[i].flatten()
+        z = (1 - t[i]) * near + t[i] * far
+        at = (inverse @ z if lesson.fed == "inverse" else z).reshape(1, 4, 6)
+        p = network(at, t[part]).flatten()
+        aim = near if lesson.target == "image" else far - near
+        error = (p.conj() @ inverse @ (normal @ p - 2 * aim)).real
+        b = inverse @ (
+            operator.adjoint(probes[part]).flatten() if lesson.fed == "inverse" else normal @ probes[i].flatten()
+        )
+        change = torch.func.jvp(lambda x, s=t[part]: network(x, s), (at,), (b.reshape(1, 4, 6),))[1]
+        divergence = 2 * sign * (1 - t[i]) * SIGMA[i] ** 2 * (b.conj() @ change.flatten()).real
+        assert 24 * loss.item() == pytest.approx((error + divergence).item(), rel=0.01)
+        without = replace(lesson, divergence=False).loss(network, make())[i]
+        assert 24 * without.item() == pytest.approx(error.item(), rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    "choice", [{}, *CHOICES, {"target": "image", "fed": "inverse", "damped": True, "split": True}], ids=described
+)
+def test_each_choice_is_unbiased(rng, dense, choice):
+    """Two networks differ in the loss, over many draws of noise, as they do in the error seen through R A."""
+    count, sigma = 2000, 0.5
+    split = {"split": SplitLaw(judged=(0.5, 0.5), told=(0, 0)), "divergence": False} if choice.get("split") else {}
+    lesson = PaperLesson(size="tiny", iterations=8, time=TimeLaw(), **(choice | split))
+    maps = rng(1, 3, 4, 8).expand(count, -1, -1, -1)
+    maps = maps / maps.abs().square().sum(1, keepdim=True).sqrt()
+    mask = torch.zeros(count, 1, 8, dtype=torch.bool)
+    mask[..., [0, 2, 3, 4, 5]] = True
+    operator = SenseOperator(maps, mask)
+    x0 = rng(1, 4, 8).expand(count, -1, -1)
+    y = operator.forward(x0) + mask[:, None] * sigma * rng(count, 3, 4, 8)
+    batch = lambda: Batch(y, maps, mask, torch.full((count,), sigma).double(), None, tuple(range(0, 2 * count, 2)))  # noqa: E731
+    calm, wild = Velocity(), Velocity()
+    wild.weight.data = torch.tensor([1.5, -0.7], dtype=torch.float64)
+    found = lesson.loss(wild, batch()) - lesson.loss(calm, batch())
+    expected = _error(lesson, wild, batch(), x0, dense) - _error(lesson, calm, batch(), x0, dense)
+    gap = (found - expected).detach()
+    assert gap.mean().abs() < 4 * gap.std() / count**0.5
+    assert expected.mean().abs() > 10 * gap.std() / count**0.5  # enough to be seen
+
+
+def _error(lesson, network, batch, x0, dense):
+    """⟨p − u, R N (p − u)⟩ a pixel, u made of the truth; N of the lines that judge."""
     t, x1 = batch.times(lesson.time), batch.noise()
-    s = t[:, None, None]
-    error = (velocity((1 - s) * x0 + s * x1, t) - (x1 - x0)).abs().square().sum((1, 2))
-    constant = (x1 - x0).abs().square().sum((1, 2))
-    assert torch.allclose(24 * lesson.loss(velocity, replace(make(), reference=x0)), error - constant)
-    with pytest.raises(InputError, match="lesson.supervised: needs scans with a reference"):
-        lesson.loss(velocity, make())
+    given, judge, _ = lesson._lines(batch)
+    adjoint = given.adjoint(batch.kspace)
+    s = t[:, None, None].double()
+    seen = lesson._seen(given, (1 - s) * adjoint + s * given.normal(x1), batch.sigma)
+    off = network(seen, t) - (x0 if lesson.target == "image" else x1 - x0)
+    through = judge.normal(off)
+    if lesson.split is None:
+        through = lesson._filter(batch.sigma)(judge, through)
+    return (off.conj() * through).real.sum((1, 2)) / off[0].numel()
+
+
+def test_lines_that_judge_are_not_fed(make):
+    """And what they hold does not change what the network is fed."""
+    lesson = PaperLesson(size="tiny", target="image", fed="inverse", damped=True, divergence=False, split=SplitLaw())
+    mask = torch.zeros(1, 1, 16, dtype=torch.bool)
+    mask[..., 1:15] = True
+    generator = torch.Generator().manual_seed(0)
+    y = torch.randn(1, 3, 4, 16, dtype=torch.complex128, generator=generator)
+    maps = torch.randn(1, 3, 4, 16, dtype=torch.complex128, generator=generator)
+    batch = lambda y: Batch(y, maps, mask, torch.tensor([0.1]).double(), None, (4,))  # noqa: E731
+    first = batch(y)
+    first.times(lesson.time)  # which are drawn before
+    given, judge, _ = lesson._lines(first)
+    assert not (given.mask & judge.mask).any()
+    assert torch.equal(given.mask | judge.mask, mask)
+    seen = []
+
+    def network(z, t):
+        seen.append(z)
+        return z
+
+    lesson.loss(network, batch(y))
+    lesson.loss(network, batch(torch.where(judge.mask[:, None], 100 * y, y)))
+    assert torch.equal(*seen)
+
+
+def test_choices_that_do_not_go_together():
+    with pytest.raises(InputError, match="lesson.damped: .*fed: inverse"):
+        PaperLesson(damped=True)
+    with pytest.raises(InputError, match="lesson.split: .*divergence: false"):
+        PaperLesson(split=SplitLaw())
+
+
+@pytest.mark.parametrize("choice", CHOICES, ids=described)
+def test_read_out_of_each_choice(scan, tmp_path, choice):
+    """−v or the image at t = 0, at what the network is fed, then consistent with the data as it was judged."""
+    lesson = PaperLesson(size="tiny", **choice)
+    network = lesson.network()
+    torch.nn.init.normal_(network.network.out.weight, std=0.05, generator=torch.Generator().manual_seed(0))
+    path = weights.save(tmp_path / "w.safetensors", network.state_dict(), "upmri-paper", lesson, {"name": "w"})
+    problem = Problem(scan, torch.device("cpu"), torch.Generator())
+    operator, adjoint = problem.operator, problem.adjoint
+    network, damping = weights.load(path).network, default_damping(problem.sigma)
+    at = adjoint
+    if lesson.fed == "inverse":
+        at = operator.solve(adjoint, damping) if lesson.damped else KrylovFilter(lesson.iterations)(operator, adjoint)
+    image = operator.support * network(at, torch.zeros(len(adjoint))) * (1 if lesson.target == "image" else -1)
+    if lesson.damped:
+        image = operator.solve(adjoint + damping[:, None, None] * image, damping)
+    else:
+        image = image - KrylovFilter(7)(operator, operator.normal(image) - adjoint)
+    expected = image * problem.scale[:, None, None]
+    found = recon(scan, path, read_out=True, iterations=7).image
+    assert (found - expected).norm() < 1e-4 * expected.norm()
+    with pytest.raises(InputError, match="gives no velocity at A"):
+        recon(scan, path)
 
 
 def test_times_come_from_the_law(make):

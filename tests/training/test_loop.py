@@ -505,7 +505,7 @@ def test_processes_diverge_together(together):
 def test_nobody_waits_for_one_that_failed(together):
     """Here the one that prepares the slices: the other one ends too, soon and without the help of ``torchrun``."""
     _, _, lost, said = together
-    assert [code for code, _, _ in said] == [1, 1]
+    assert all(code for code, _, _ in said), said
     assert "no space left" in said[0][2]
     assert "Connection closed by peer" in said[1][2]
     assert not (Path(lost["output"]) / "checkpoint.safetensors").exists()
@@ -516,7 +516,7 @@ def test_nobody_waits_for_one_that_failed(together):
 def test_nobody_waits_for_one_that_fails_later(config, write, where):
     settings = config(validation={**config()["train"], "limit": 2})
     said = finish(start_two([write(settings)], before=fail(where)), seconds=60)
-    assert [code for code, _, _ in said] == [1, 1]
+    assert all(code for code, _, _ in said), said
     assert "no space left" in said[0][2]
     assert "Connection closed by peer" in said[1][2]
 

@@ -24,7 +24,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from upmri.physics.solve import conjugate_gradients
+from upmri.physics.solve import conjugate_gradients, per_slice
 
 # A difference quotient's step, as a share of the place.
 _STEP = 3e-3
@@ -36,8 +36,8 @@ class Normal(Protocol):
     def normal(self, image: Tensor) -> Tensor:
         """N x."""
 
-    def solve(self, rhs: Tensor, damping: float) -> Tensor:
-        """(N + λI)⁻¹ b."""
+    def solve(self, rhs: Tensor, damping: float | Tensor) -> Tensor:
+        """(N + λI)⁻¹ b, λ one for all or (slice,)."""
 
 
 class Identity:
@@ -47,9 +47,9 @@ class Identity:
         """The image."""
         return image
 
-    def solve(self, rhs: Tensor, damping: float) -> Tensor:
+    def solve(self, rhs: Tensor, damping: float | Tensor) -> Tensor:
         """(1 + λ)⁻¹ b."""
-        return rhs / (1 + damping)
+        return rhs / (1 + per_slice(damping, rhs))
 
 
 Filter = Callable[[Normal, Tensor], Tensor]
@@ -70,7 +70,7 @@ class KrylovFilter:
 class DampedFilter:
     """R = B = (N + λI)⁻¹."""
 
-    damping: float = 3e-3
+    damping: float | Tensor
 
     def __call__(self, operator: Normal, image: Tensor) -> Tensor:
         """R applied."""

@@ -97,11 +97,8 @@ class UpmriLesson(Lesson):
         on_path = self.path_every > 0 and batch.step % self.path_every == 0
         if self.supervised:
             return self._supervised(network, batch, on_path)
-        device, readout = batch.mask.device, batch.kspace.shape[-2]
-        parts = [self.split.draw(mask, readout, g) for mask, g in zip(batch.lines, batch.generators, strict=True)]
-        given, told, judged = (torch.stack(part) for part in zip(*parts, strict=True))
-        share = (judged.sum((1, 2)) / batch.lines.sum((1, 2))).to(device)
-        given, told, judged = given.to(device), told.to(device), judged.to(device)
+        given, told, judged = batch.divided(self.split)
+        share = judged.sum((1, 2)) / batch.mask.sum((1, 2))
         more = SenseOperator(batch.maps, given | told)
         theta = SenseOperator(batch.maps, given) if on_path else more
         lam = SenseOperator(batch.maps, judged)
@@ -120,9 +117,7 @@ class UpmriLesson(Lesson):
         return share * error / torch.maximum(before, _LEAST * energy)
 
     def _supervised(self, network: nn.Module, batch: Batch, on_path: bool) -> Tensor:
-        if batch.reference is None:
-            raise InputError("lesson.supervised: needs scans with a reference")
-        operator, truth = SenseOperator(batch.maps, batch.mask), batch.reference
+        operator, truth = SenseOperator(batch.maps, batch.mask), batch.truth
         adjoint = operator.adjoint(batch.kspace)
         prediction = network(operator, adjoint, *self._point(batch, truth if on_path else None), self._told(batch))
         with torch.no_grad():

@@ -20,7 +20,13 @@ from torch import Tensor
 
 from upmri.errors import InputError
 from upmri.flow.path import TimeLaw, noise
+from upmri.flow.split import SplitLaw
 from upmri.physics.simulate import complex_normal
+
+_NO_TRUTH = (
+    "train: this lesson learns from full images, and there are scans without a reference; give fully sampled ones that "
+    "have it, or images to simulate scans of"
+)
 
 
 @dataclass(frozen=True)
@@ -63,10 +69,7 @@ class Batch:
     def truth(self) -> Tensor:
         """The reference, which a lesson cannot do without."""
         if self.reference is None:
-            raise InputError(
-                "train: this method learns from full images, and there are scans without a reference; give fully "
-                "sampled ones that have it, or images to simulate scans of"
-            )
+            raise InputError(_NO_TRUTH)
         return self.reference
 
     @cached_property
@@ -84,6 +87,15 @@ class Batch:
         device = self.kspace.device
         seeds = [int(torch.randint(2**62, (), generator=generator)) for generator in self.generators]
         return torch.stack([complex_normal(shape, torch.Generator(device).manual_seed(seed)) for seed in seeds])
+
+    def divided(self, law: SplitLaw) -> tuple[Tensor, Tensor, Tensor]:
+        """Θ, Ξ and Λ of the lines, each of the mask's shape."""
+        readout = self.kspace.shape[-2]
+        parts = [
+            law.draw(mask, readout, generator) for mask, generator in zip(self.lines, self.generators, strict=True)
+        ]
+        given, told, judged = (torch.stack(part).to(self.mask.device) for part in zip(*parts, strict=True))
+        return given, told, judged
 
     def times(self, law: TimeLaw) -> Tensor:
         """t, (slice,)."""
@@ -108,12 +120,14 @@ class Slices:
         self._kept: list[dict[str, Tensor] | None] = [None] * len(files)
         groups: dict[tuple[int, ...], list[int]] = defaultdict(list)
         union: dict[tuple[int, int], Tensor] = {}
+        self._truths = 0
         for i, file in enumerate(self._files):
             item = _read(file, device if resident else torch.device("cpu"))
             coils, h, w = item["maps"].shape
             groups[coils, h, w, len(item["mask"])].append(i)
             lines = item["mask"].any(0).cpu()
             union[h, w] = lines | union.get((h, w), lines)
+            self._truths += "reference" in item
             if resident:
                 self._kept[i] = item
         self.groups = [groups[key] for key in sorted(groups)]
@@ -136,6 +150,11 @@ class Slices:
                 f"cannot be learnt (add scans whose masks differ)",
                 stacklevel=2,
             )
+
+    def need_truth(self) -> None:
+        """Refuse slices of which some have no reference, before a supervised lesson comes to the first of them."""
+        if self._truths < len(self):
+            raise InputError(_NO_TRUTH)
 
     def epoch(self, size: int) -> int:
         """Batches in an epoch: each group is cut into whole batches, and a smaller one is dealt out round and round."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import copy
 import os
 from dataclasses import dataclass
@@ -38,6 +39,8 @@ class Place:
             torch.cuda.set_device(where)
         if world > 1 and not dist.is_initialized():
             dist.init_process_group("nccl" if where.type == "cuda" else "gloo")
+            if where.type != "cuda":  # its threads must not outlive the interpreter; NCCL's might wait for the others
+                atexit.register(dist.destroy_process_group)
         group = dist.new_group(backend="gloo", timeout=_PATIENCE) if world > 1 else None
         return cls(int(os.environ.get("RANK", "0")), world, where, group)
 
