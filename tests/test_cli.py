@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import nibabel
 import numpy as np
 import pytest
+import torch
 
 import upmri
 from upmri import cli, console, weights
@@ -271,6 +272,7 @@ def test_weights_from_a_file_and_samples(run, scan, tmp_path, apples):
     (result,) = json.loads(run(*words, "-o", "y.h5", "--json").stdout)
     assert result["settings"]["model"] == "my [bold]apples.safetensors"
     assert len(result["settings"]["sha256"]) == 64
+    assert result["versions"] == rec.versions == {"upmri": upmri.__version__, "torch": torch.__version__}
 
 
 def test_weights_of_another_method(run, scan, tmp_path):

@@ -302,6 +302,8 @@ def test_one_image_may_come_without_the_slice_axis():
         ("method", None, "expected text"),
         ("settings", {"x": object()}, "expected JSON-like values"),
         ("seconds", -1, "expected a finite duration"),
+        ("versions", {"upmri": 1}, "expected text"),
+        ("versions", "1", "expected a dictionary"),
         ("spacing", (1,), "expected three lengths"),
         ("name", 3, "expected text"),
         ("meta", "text", "expected a dictionary"),

@@ -11,6 +11,7 @@ from PIL import Image
 import upmri
 from upmri import InputError
 from upmri.evaluation import comparison, psnr, ssim
+from upmri.physics.fourier import fft2c, ifft2c
 
 
 @pytest.fixture
@@ -42,6 +43,50 @@ def test_shows_magnitudes_and_errors_in_shared_windows(images):
     assert [p.get_clim() for p in shown[:3]] == [pytest.approx((0, top))] * 3
     assert [p.get_clim() for p in shown[3:]] == [pytest.approx((0, top / 4))] * 2
     assert "error ×4" in texts(figure)
+
+
+def test_shows_k_space_in_the_reference_s_window(images):
+    x0, xs = images
+    plain, figure = comparison(x0, xs), comparison(x0, xs, kspace=True)
+    shown = panels(figure)
+    assert len(shown) == len(panels(plain)) + 3
+    peak = fft2c(x0[1]).abs().max()
+    decibels = [20 * (fft2c(x[1]).abs() / peak).log10() for x in (x0, *xs.values())]
+    window = tuple(np.quantile(decibels[0], [0.01, 0.999]))
+    for panel, values in zip(shown[5:], decibels, strict=True):
+        np.testing.assert_allclose(panel.get_array(), values, atol=1e-3)
+        assert panel.get_clim() == pytest.approx(window, abs=1e-3)
+    note = f"k-space of the complex images, log scale over {window[1] - window[0]:.0f} dB"
+    assert note in texts(figure)
+    assert not any("k-space" in text for text in texts(plain))
+    taller = figure.get_size_inches()[1] - plain.get_size_inches()[1]
+    assert 2 * 24 / 40 < taller < 2 * 24 / 40 + 0.3  # a panel, and its note
+
+
+def test_k_space_has_the_lines_that_an_image_has(images):
+    """Those that are not there are black, unless the phase is gone."""
+    x0, _ = images
+    lines = torch.zeros(40, dtype=torch.bool)
+    lines[::4] = lines[18:22] = True
+    part = ifft2c(fft2c(x0) * lines)
+    *_, panel = panels(comparison(x0, {"zero-filled": part}, kspace=True))
+    low, _ = panel.get_clim()
+    assert (panel.get_array()[:, ~lines] < -100).all()
+    assert (panel.get_array()[:, lines] > low).mean() > 0.9
+    figure = comparison(x0, {"zero-filled": part, "magnitude": x0.abs()}, kspace=True)
+    assert any(text.startswith("k-space of magnitude images") for text in texts(figure))
+    first, second, third = (panel.get_array() for panel in panels(figure)[-3:])
+    np.testing.assert_array_equal(first, third)
+    assert (second[:, ~lines] > -100).all()
+
+
+def test_k_space_of_next_to_nothing(tmp_path):
+    """One point of it, or none at all: nothing divides by 0."""
+    for flat in (torch.ones(8, 8), torch.zeros(8, 8)):
+        figure = comparison(flat, {"nothing": 0 * flat}, tmp_path / "figure.png", scores={}, kspace=True)
+        for panel in panels(figure)[-2:]:
+            assert np.isfinite(panel.get_array()).all()
+            assert np.isfinite(panel.get_clim()).all()
 
 
 def test_prints_the_scores_of_the_slice_shown(images):
@@ -119,6 +164,7 @@ def test_rows_are_wrapped(tmp_path):
     texts = [text.get_text() for axes in figure.axes for text in axes.texts]
     assert [text for text in texts if text in names] == names
     assert texts.count("reference") == 3
+    assert len(panels(comparison(x0, dict.fromkeys(names, x0), wrap=2, kspace=True))) == 3 * 2 + 3 * 5
     wide = comparison(x0, dict.fromkeys(names, x0))
     assert figure.get_size_inches()[0] < wide.get_size_inches()[0]
     assert figure.get_size_inches()[1] > 2 * wide.get_size_inches()[1]

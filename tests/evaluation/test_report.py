@@ -38,7 +38,8 @@ def results(slices=3, height=24, width=40, samples=4):
         Reconstruction(image=noisy(0.1), method="sense", settings={"damping": 0.01}, seconds=1.5, **common),
         Reconstruction(
             image=drawn.mean(0), samples=drawn, std=drawn.abs().std(0), method="upmri",
-            settings={"model": "/home/somebody/brain.safetensors", "sha256": "ab" * 32, "steps": None}, **common
+            settings={"model": "/home/somebody/brain.safetensors", "sha256": "ab" * 32, "steps": None},
+            versions={"upmri": "0.0.1", "torch": "2.0"}, **common
         ),
     ]  # fmt: skip
 
@@ -120,7 +121,9 @@ def test_all_that_a_result_holds_is_in_the_page(tmp_path):
     assert details["weights' SHA-256"] == "ab" * 32
     assert details["weights"] == "brain.safetensors"
     assert "somebody" not in page
-    assert dict(study["versions"])["upmri"] == upmri.__version__
+    assert details["made with"] == "upmri 0.0.1, torch 2.0"
+    assert dict(study["sources"][1]["details"])["made with"] == "unknown"
+    assert f'content="UPMRI {upmri.__version__}"' in page
 
 
 def test_from_files_without_reference_or_scan(tmp_path):
@@ -186,6 +189,7 @@ def test_text_from_files_stays_text(tmp_path):
         name=HOSTILE,
         method=HOSTILE,
         settings={HOSTILE: HOSTILE, "model": HOSTILE},
+        versions={HOSTILE: HOSTILE},
         meta={HOSTILE: [HOSTILE]},
     )
     page = write(rec, tmp_path / "report.html").read_text("utf-8")

@@ -112,6 +112,18 @@ def test_the_weight_by_hand():
     assert SecondMask(kept).weight(mask, 9) == pytest.approx(((1 - p * kept) / (p * (1 - kept))) ** 0.5, rel=1e-6)
 
 
+@pytest.mark.parametrize("width", [4, 12])
+def test_of_the_middle_lines_alone_none_judges(width):
+    """Nor does their weight count: it is a number, as if one line outside had been sampled."""
+    mask = torch.zeros(1, width, dtype=torch.bool)
+    mask[0, width // 2 - 2 : width // 2 + 2] = True
+    given, judged = SecondMask(0.3).draw(mask, 9, torch.Generator().manual_seed(0))
+    assert torch.equal(given, mask)
+    assert not judged.any()
+    p = 1 / max(width - 4, 1)
+    assert SecondMask(0.3).weight(mask, 9) == pytest.approx(((1 - p * 0.3) / (p * 0.7)) ** 0.5)
+
+
 @pytest.mark.parametrize("kept", [0.25, 0.7])
 def test_what_judges_stands_for_all_that_was_not_given(kept):
     """Errors of any size, lines drawn twice at random: w² times those that judge is, in the mean, all others."""

@@ -51,6 +51,7 @@ def rec() -> Reconstruction:
         method="cg-sense",
         settings={"damping": 1e-3, "steps": 30},
         seconds=1.25,
+        versions={"upmri": "0.0.1"},
         spacing=(0.9, 1.1, 4.0),
         name="head",
         meta={"site": "A"},

@@ -167,8 +167,9 @@ def test_it_says_what_made_it_and_what_it_is_not_for(tmp_path, plain):
         assert image.SeriesDescription == "UPMRI upmri NOT FOR CLINICAL USE"
         assert image.ImageComments.startswith("NOT FOR CLINICAL USE")
         assert image.DerivationDescription == (
-            f"UPMRI {__version__}, method upmri, weights my brain.safetensors, sha256 {settings['sha256']}"
+            f"UPMRI 0.0.1, method upmri, weights my brain.safetensors, sha256 {settings['sha256']}"
         )
+        assert image.SoftwareVersions == __version__
         assert image.ImageType[0] == "DERIVED"
 
 
@@ -190,6 +191,7 @@ def test_hostile_names_and_meta_stay_text(tmp_path, plain):
         name="Doe^John" + HOSTILE,
         method=HOSTILE,
         settings={"model": "../" + HOSTILE, "sha256": HOSTILE},
+        versions={"upmri": HOSTILE},
         meta={"PatientName": "Doe^John", "StudyInstanceUID": "1.2", "(0010,0010)": "Doe^John", HOSTILE: HOSTILE},
     )
     folder = save(rec, tmp_path / "Doe^John [x] $(y).dcm")

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import h5py
@@ -60,6 +62,7 @@ def reconstructions(draw: st.DrawFn) -> Reconstruction:
         method=draw(st.text()),
         settings=draw(meta),
         seconds=draw(st.floats(0, 1e9)),
+        versions=draw(st.dictionaries(st.text(), st.text(), max_size=2)),
         spacing=draw(spacing),
         name=draw(st.text()),
         meta=draw(meta),
@@ -92,6 +95,15 @@ def test_a_reconstruction_comes_back_bit_for_bit(rec, tmp_path_factory):
     path = tmp_path_factory.mktemp("rec") / "x.h5"
     assert rec.save(path) == path
     assert_same(load_reconstruction(path), rec)
+
+
+def test_a_reconstruction_of_before_versions_were_written_is_read(tmp_path, rec):
+    save(rec, tmp_path / "x.h5")
+    with h5py.File(tmp_path / "x.h5", "r+") as file:
+        header = json.loads(file["header"][()])
+        del header["versions"], file["header"]
+        file["header"] = np.bytes_(json.dumps(header).encode())
+    assert_same(load_reconstruction(tmp_path / "x.h5"), replace(rec, versions={}))
 
 
 def test_strided_and_conjugated_tensors_are_written_as_they_read(tmp_path, gaussian):

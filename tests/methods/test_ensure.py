@@ -5,13 +5,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-import upmri
-from upmri import InputError
 from upmri.flow.ssdu import energy, misfit
-from upmri.methods import find
-from upmri.methods.base import Problem
 from upmri.methods.ensure import EnsureLesson, inverse_probability
-from upmri.networks.modl import MoDL
 from upmri.physics.fourier import fft2c, ifft2c
 from upmri.physics.masks import random_lines
 from upmri.physics.sense import SenseOperator
@@ -127,91 +122,11 @@ def test_the_data_stand_for_least_squares(rng, dense, coils):
     assert theirs.std() > 1
 
 
-@pytest.fixture
-def head():
-    scan = upmri.simulate(upmri.demo.brain()[:2, ::3, ::3], coils=4, acceleration=2, acs=10, noise=0.02)
-    problem = Problem(scan, torch.device("cpu"), torch.Generator())
-    maps, sigma = problem.operator.maps.to(torch.complex128), problem.sigma.double() * torch.tensor([1.0, 3.0])
-    return Batch(problem.kspace.to(torch.complex128), maps, problem.operator.mask, sigma, None, (5, 6))
-
-
-class Taught:
-    """f = c z + d N z + a tanh Re z, with gradients."""
-
-    def __init__(self, a=0.0):
-        self.weights = [torch.tensor(v, dtype=torch.float64, requires_grad=True) for v in (0.6, 0.3, a)]
-
-    def __call__(self, operator, z):
-        c, d, a = self.weights
-        return c * z + d * operator.normal(z) + a * torch.tanh(3 * z.real)
-
-
-class Plain:
-    """The operator in coil data, by plain transforms, so that autograd goes through all of it."""
-
-    def __init__(self, maps, mask):
-        self.maps, self.mask = maps, mask
-
-    def forward(self, x):
-        return self.mask[:, None] * fft2c(self.maps * x[:, None])
-
-    def adjoint(self, y):
-        return (self.maps.conj() * ifft2c(self.mask[:, None] * y)).sum(1)
-
-    def normal(self, x):
-        return self.adjoint(self.forward(x))
-
-
-def square(values):
-    return values.abs().square().flatten(1).sum(1)
-
-
 @pytest.mark.parametrize("bend", [0.0, 0.5], ids=["linear", "nonlinear"])
-def test_the_loss_and_its_gradient_written_out(head, monkeypatch, rng, bend):
-    unit = rng(*head.kspace.shape)
+def test_the_loss_and_its_gradient_written_out(batch, Watched, Plain, monkeypatch, rng, bend):
+    unit, network = rng(*batch.kspace.shape), Watched(bend)
     monkeypatch.setattr(Batch, "unit_noise", lambda *_: unit)
-    network, A, y, sigma = Taught(bend), Plain(head.maps, head.mask), head.kspace, head.sigma
-    found = EnsureLesson().loss(network, head)
-    w = weights(inverse_probability(head.mask, y.shape[-2], sigma))[:, None]
-    x, b = network(A, A.adjoint(y)), w.sqrt() * unit
-    step = (1e-2 * (square(A.adjoint(y)) / square(A.adjoint(b))).sqrt()).detach()[:, None, None, None]
-    change = (A.forward(network(A, A.adjoint(y + step * b))) - A.forward(x)) / step
-    plain = square(w.sqrt() * (A.forward(x) - y)) - sigma**2 * w.expand_as(y.real).sum((1, 2, 3))
-    plain = (plain + 2 * sigma**2 * (b.conj() * change).real.sum((1, 2, 3))) / square(y)
-    assert torch.allclose(found, plain, rtol=1e-8)
-    for i in range(2):
-        slopes = [
-            torch.stack(torch.autograd.grad(loss[i], network.weights, retain_graph=True)) for loss in (found, plain)
-        ]
-        assert torch.allclose(*slopes, rtol=1e-6)
-        assert (slopes[0].abs() > 1e-5).all()
-
-
-def test_bright_and_dim_slices_count_alike(head):
-    loud = replace(head, kspace=10 * head.kspace, sigma=10 * head.sigma)
-    assert torch.allclose(*[EnsureLesson().loss(Taught(), b) for b in (replace(head), loud)])
-
-
-def test_other_seeds_probe_otherwise(head):
-    losses = [EnsureLesson().loss(Taught(), replace(head, seeds=s)) for s in ((5, 6), (5, 6), (7, 8))]
-    assert torch.equal(losses[0], losses[1])
-    assert not torch.allclose(losses[0], losses[2], rtol=1e-4)
-
-
-def test_facts():
-    method = find("ensure")
-    assert (method.name, method.needs, method.evaluations) == ("ensure", "undersampled scans, many masks", 1)
-    assert method.lesson is EnsureLesson
-    assert method.summary
-    assert isinstance(EnsureLesson(unrolls=2, width=4).network(), MoDL)
-    assert EnsureLesson() == EnsureLesson(unrolls=10, layers=5, width=64, damping=0.05)
-
-
-@pytest.mark.parametrize(
-    ("key", "values"),
-    [("unrolls", (0, 65)), ("layers", (1, 65)), ("width", (0, 513)), ("damping", (0.0, 1e3, float("nan")))],
-)
-def test_what_a_lesson_cannot_be(key, values):
-    for value in values:
-        with pytest.raises(InputError, match=f"lesson.{key}: expected"):
-            EnsureLesson(**{key: value})
+    found = EnsureLesson().loss(network, batch)
+    w = weights(inverse_probability(batch.mask, batch.kspace.shape[-2], batch.sigma))[:, None]
+    _, error = Plain(batch.maps, batch.mask).sure(network, batch, unit, w)
+    network.agrees(found, error / batch.kspace.abs().square().sum((1, 2, 3)))

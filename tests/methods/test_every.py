@@ -121,6 +121,11 @@ def test_too_few_calibration_lines(models, scan):
         upmri.reconstruct(bare, "modl", device="cpu")
 
 
+@pytest.mark.parametrize("method", OWNERS)
+def test_lessons_say_what_they_need(method):
+    assert find(method).lesson(**lesson_of(method)).supervised == (find(method).needs == "full images")
+
+
 @pytest.mark.parametrize("method", [name for name in OWNERS if find(name).needs == "full images"])
 def test_full_images_must_be_there(method, scan, tmp_path):
     replace(scan, reference=None).save(tmp_path / "scan.h5")

@@ -8,33 +8,27 @@ import torch
 import upmri
 from upmri import InputError, weights
 from upmri.flow.diffusion import Cosine
+from upmri.methods.ambient import AmbientLesson
 from upmri.methods.base import Problem
 from upmri.methods.ddnm import DiffusionLesson
 from upmri.methods.ot_ode import FlowLesson
 from upmri.methods.sense import Sense
 from upmri.training.data import Batch
 
-OWNERS = {"ddnm": "ddnm", "dds": "ddnm", "ot-ode": "ot-ode", "pnp-flow": "ot-ode"}
-LESSONS = {"ddnm": DiffusionLesson, "ot-ode": FlowLesson}
+OWNERS = {
+    "ddnm": "ddnm",
+    "dds": "ddnm",
+    "dps": "ddnm",
+    "ot-ode": "ot-ode",
+    "pnp-flow": "ot-ode",
+    "ambient": "ambient",
+}
+LESSONS = {"ddnm": DiffusionLesson, "ot-ode": FlowLesson, "ambient": AmbientLesson}
 
 
 @pytest.fixture(scope="module")
-def models(tmp_path_factory):
-    """Networks that do something: their last convolution would start at zero."""
-    folder, made = tmp_path_factory.mktemp("weights"), {}
-    for name, kind in LESSONS.items():
-        lesson = kind(size="tiny")
-        with torch.random.fork_rng():
-            torch.manual_seed(0)
-            network = lesson.network()
-            torch.nn.init.normal_(network.network.out.weight, std=0.05)
-        made[name] = weights.save(folder / f"{name}.safetensors", network.state_dict(), name, lesson, {"name": name})
-    return made
-
-
-@pytest.fixture(scope="module")
-def scan():
-    return upmri.simulate(upmri.demo.brain()[:2, ::3, ::3], coils=4, acceleration=2, acs=10, noise=0.02)
+def models(save):
+    return {name: save(name, lesson(size="tiny")) for name, lesson in LESSONS.items()}
 
 
 def recon(scan, method, model, **settings):
@@ -59,37 +53,42 @@ def test_the_seed_decides_and_a_slice_is_what_it_is_in_the_volume(scan, models, 
 class Mixture(torch.nn.Module):
     """A prior that is known: one of three images, and s = 0.05 of noise a channel in it."""
 
-    def __init__(self, images, *, flow):
+    def __init__(self, images, owner, operator):
         super().__init__()
-        self.images, self.flow = images, flow
+        self.images, self.owner = images, owner
+        self.seen = torch.stack([operator.normal(image[None])[0] for image in images])
+
+    def nearest(self, x, among, variance):
+        gap = (x[:, None] - among).abs().square().sum((-2, -1))
+        return torch.einsum("nk,khw->nhw", torch.softmax(-gap / (2 * variance), 1).to(x.dtype), self.images)
 
     def mean(self, x, a, sigma):
         """E[x₀ | a x₀ + σ n = x]."""
         variance = (0.05 * a) ** 2 + sigma**2
-        gap = (x[:, None] - a * self.images).abs().square().sum((-2, -1))
-        nearest = torch.einsum("nk,khw->nhw", torch.softmax(-gap / (2 * variance), 1).to(x.dtype), self.images)
+        nearest = self.nearest(x, a * self.images, variance)
         return nearest + a * 0.05**2 / variance * (x - a * nearest)
 
     def forward(self, x, t):
         time = t[0].item()
-        if self.flow:
+        if self.owner == "ot-ode":
             return (x - self.mean(x, 1 - time, time)) / time
         a, sigma = Cosine().scales(round(1000 * time))
+        if self.owner == "ambient":  # which it is, through the lines of the scan
+            return self.nearest(x, a * self.seen, sigma**2)
         return (x - a * self.mean(x, a, sigma)) / sigma
 
 
-@pytest.mark.parametrize("method", OWNERS)
-def test_with_the_right_prior_they_are_far_better_than_sense(models, monkeypatch, method):
-    """By 6, 8, 4 and 7 dB: ot-ode, pnp-flow, ddnm, dds."""
+@pytest.mark.parametrize(("method", "settings"), [*((method, {}) for method in OWNERS), ("dps", {"steps": 100})])
+def test_with_the_right_prior_they_are_far_better_than_sense(models, pretend, method, settings):
+    """By 4 to 8 dB."""
     scan = upmri.simulate(upmri.demo.brain()[:, ::2, ::2], coils=8, acceleration=4, acs=6, noise=0.01, seed=5)
     problem = Problem(scan[0], torch.device("cpu"), torch.Generator().manual_seed(0))
     images, owner = scan.reference / problem.scale, OWNERS[method]
-    known = replace(weights.load(models[owner]), network=Mixture(images, flow=owner == "ot-ode"))
-    monkeypatch.setattr(weights, "load", lambda *_: known)
+    pretend(models[owner], Mixture(images, owner, problem.operator))
     with torch.no_grad():
         ours, sense = (
             (kind.reconstruct(problem).abs() - images[0].abs()).square().mean()
-            for kind in (upmri.methods.find(method)(model="known"), Sense())
+            for kind in (upmri.methods.find(method)(model="known", **settings), Sense())
         )
     assert 10 * torch.log10(sense / ours) > 3
 
@@ -101,10 +100,15 @@ def test_with_the_right_prior_they_are_far_better_than_sense(models, monkeypatch
         ("ddnm", {"damping": 0.5}),
         ("dds", {"eta": 0.1}),
         ("dds", {"weight": 9.0}),
+        ("dps", {"steps": 5}),
+        ("dps", {"strength": 0.1}),
         ("ot-ode", {"start": 0.4}),
         ("ot-ode", {"strength": 0.2}),
         ("pnp-flow", {"draws": 4}),
         ("pnp-flow", {"alpha": 2.0}),
+        ("ambient", {"steps": 5}),
+        ("ambient", {"eta": 0.1}),
+        ("ambient", {"weight": 9.0}),
     ],
 )
 def test_every_setting_matters(scan, models, method, settings):
@@ -132,13 +136,13 @@ def test_everything_scales_with_the_scan(scan, models, method):
 
 @pytest.mark.parametrize(("method", "owner"), OWNERS.items())
 def test_weights_of_another_method_are_refused(scan, models, method, owner):
-    stranger = next(name for name in LESSONS if name != owner)
-    with pytest.raises(InputError, match=f"holds weights of {stranger}, expected some of {owner}$"):
-        recon(scan, method, models[stranger])
     problem = Problem(scan, torch.device("cpu"), torch.Generator())
     kind = upmri.methods.find(method)
-    with pytest.raises(InputError, match=f"holds weights of {stranger}, expected some of {owner}$"):
-        kind(model=str(models[stranger])).fit(problem)
+    for stranger in LESSONS.keys() - {owner}:
+        with pytest.raises(InputError, match=f"holds weights of {stranger}, expected some of {owner}$"):
+            recon(scan, method, models[stranger])
+        with pytest.raises(InputError, match=f"holds weights of {stranger}, expected some of {owner}$"):
+            kind(model=str(models[stranger])).fit(problem)
     fitting = kind(model=str(models[owner]))
     assert fitting.fit(problem) == fitting
 
@@ -160,9 +164,9 @@ def test_shipped_weights_serve_both_methods(models, monkeypatch):
 @pytest.mark.parametrize("method", OWNERS)
 def test_what_they_say_of_themselves(method):
     kind = upmri.methods.find(method)
-    assert (kind.name, kind.needs, kind.evaluations) == (method, "full images", 100)
-    assert kind().steps == 100
-    assert kind.lesson is LESSONS[OWNERS[method]]
+    assert (kind.name, kind.weights_of or method, kind.lesson) == (method, OWNERS[method], LESSONS[OWNERS[method]])
+    assert kind.needs == ("undersampled scans" if method == "ambient" else "full images")
+    assert kind.evaluations == kind().steps == (1000 if method == "dps" else 100)
 
 
 @pytest.mark.parametrize(
@@ -173,6 +177,9 @@ def test_what_they_say_of_themselves(method):
         ("ddnm", {"eta": -0.1}, "eta: expected 0 to 1"),
         ("ddnm", {"damping": -1.0}, "damping: expected λ > 0"),
         ("dds", {"weight": 0.0}, "weight: expected w > 0"),
+        ("dps", {"steps": 0}, "steps: expected at least 1, got 0"),
+        ("dps", {"steps": 1001}, "steps: expected 1 to 1000, got 1001"),
+        ("dps", {"strength": -1.0}, "strength: expected ζ ≥ 0"),
         ("ot-ode", {"steps": 0}, "steps: expected at least 1"),
         ("ot-ode", {"start": 0.0}, "start: expected a time between 0 and 1"),
         ("ot-ode", {"start": 1.0}, "start: expected a time between 0 and 1"),
@@ -180,14 +187,17 @@ def test_what_they_say_of_themselves(method):
         ("pnp-flow", {"steps": 0}, "steps: expected at least 1"),
         ("pnp-flow", {"draws": 0}, "draws: expected at least 1"),
         ("pnp-flow", {"alpha": -0.1}, "alpha: expected α ≥ 0"),
+        ("ambient", {"steps": 0}, "steps: expected"),
+        ("ambient", {"eta": 1.5}, "eta: expected"),
+        ("ambient", {"weight": 0.0}, "weight: expected"),
     ],
 )
 def test_settings_are_checked(scan, models, method, settings, message):
-    with pytest.raises(InputError, match=message):
+    with pytest.raises(InputError, match=f"^{message}"):
         recon(scan, method, models[OWNERS[method]], **settings)
 
 
-@pytest.mark.parametrize("kind", LESSONS.values())
+@pytest.mark.parametrize("kind", [DiffusionLesson, FlowLesson])
 def test_lessons_check_their_size_and_their_scans(rng, kind):
     with pytest.raises(InputError, match="lesson.size: expected one of tiny"):
         kind(size="vast")

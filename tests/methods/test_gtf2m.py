@@ -20,33 +20,13 @@ from upmri.training.data import Batch
 CPU = torch.device("cpu")
 
 
-def save(folder, name, lesson):
-    """A network that does something: its last convolution would start at zero."""
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        network = lesson.network()
-        torch.nn.init.normal_(network.network.out.weight, std=0.05)
-    return weights.save(folder / f"{name}.safetensors", network.state_dict(), name, lesson, {"name": name})
-
-
 @pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    return save(tmp_path_factory.mktemp("weights"), "gtf2m", Gtf2mLesson(size="tiny"))
-
-
-@pytest.fixture(scope="module")
-def scan():
-    return upmri.simulate(upmri.demo.brain()[:2, ::3, ::3], coils=4, acceleration=2, acs=10, noise=0.02)
+def model(save):
+    return save("gtf2m", Gtf2mLesson(size="tiny"))
 
 
 def recon(scan, model=None, **settings):
     return upmri.reconstruct(scan, "gtf2m", model=model, **({"steps": 3, "device": "cpu"} | settings))
-
-
-def known(monkeypatch, model, network):
-    """Reconstruct with this network, whatever the weights."""
-    loaded = replace(weights.load(model), network=network)
-    monkeypatch.setattr(weights, "load", lambda *_: loaded)
 
 
 # What a step learns from.
@@ -264,7 +244,7 @@ def test_for_a_gaussian_prior_the_read_out_is_the_posterior_mean(rng, dense):
 
 
 @pytest.mark.parametrize("read", [False, True])
-def test_coils_come_together_to_the_truth(model, monkeypatch, read):
+def test_coils_come_together_to_the_truth(model, pretend, read):
     """The field −x_c leaves A⁺y₀ + (I − P) x_c: without noise the very image. Ten coils go in two parts."""
     scan = upmri.simulate(upmri.demo.brain()[:1, ::3, ::3], coils=10, acceleration=4, acs=6, noise=0)
     problem = Problem(scan, CPU, torch.Generator())
@@ -277,7 +257,7 @@ def test_coils_come_together_to_the_truth(model, monkeypatch, read):
         calls.append(len(z))
         return -parts[0 if len(z) == 8 else 1]
 
-    known(monkeypatch, model, network)
+    pretend(model, network)
     with torch.no_grad():
         found = Gtf2m(model="known", steps=3, read_out=read).reconstruct(problem) * problem.scale[:, None, None]
     assert calls == ([8, 2] if read else [8] * 5 + [2] * 5)
@@ -393,8 +373,8 @@ def test_validation_looks_at_the_read_out_of_what_is_given(model, scan):
     assert not torch.allclose(found, more, rtol=0.01)
 
 
-def test_weights_of_another_method_are_refused(scan, model, tmp_path):
-    stranger = save(tmp_path, "upmri-paper", PaperLesson(size="tiny"))  # the same network
+def test_weights_of_another_method_are_refused(scan, model, save):
+    stranger = save("upmri-paper", PaperLesson(size="tiny"))  # the same network
     with pytest.raises(InputError, match="holds weights of upmri-paper, expected some of gtf2m$"):
         recon(scan, stranger)
     with pytest.raises(InputError, match="holds weights of gtf2m, expected some of upmri-paper$"):

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 import upmri
+from upmri.methods import find
 from upmri.methods.base import Problem
 from upmri.methods.modl import MoDLLesson
 from upmri.networks.modl import MoDL
@@ -30,10 +31,12 @@ def test_the_loss_is_the_error_against_the_truth_with_all_lines_given():
     assert torch.allclose(adjoint, SenseOperator(batch.maps, batch.mask).adjoint(batch.kspace))
 
 
-def test_the_network_is_as_the_lesson_says():
-    modl = MoDLLesson(unrolls=3, layers=4, width=5, damping=0.2).network()
+@pytest.mark.parametrize("method", ["modl", "moi", "ensure"])
+def test_the_network_is_as_the_lesson_says(method):
+    lesson = find(method).lesson
+    modl = lesson(unrolls=3, layers=4, width=5, damping=0.2).network()
     assert isinstance(modl, MoDL)
     assert (modl.unrolls, len(modl.network)) == (3, 4)
     assert modl.network[0][0].out_channels == 5
     assert modl.log_damping.exp().item() == pytest.approx(0.2)
-    assert MoDLLesson() == MoDLLesson(unrolls=10, layers=5, width=64, damping=0.05)
+    assert lesson() == lesson(unrolls=10, layers=5, width=64, damping=0.05)

@@ -20,8 +20,13 @@ TINY = {
     "ssdu": {"cascades": 2, "width": 8},
     "weighted-ssdu": {"cascades": 2, "width": 8},
     "robust-ssdu": {"cascades": 2, "width": 8},
+    "rei": {"cascades": 2, "width": 8},
+    "moi": {"unrolls": 2, "layers": 3, "width": 8},
+    "ensure": {"unrolls": 2, "layers": 3, "width": 8},
 }
 FULL = ("modl", "varnet")
+SURE = {"rei": "undersampled scans"} | dict.fromkeys(("moi", "ensure"), "undersampled scans, many masks")
+NEEDS = dict.fromkeys(TINY, "undersampled scans, split") | dict.fromkeys(FULL, "full images") | SURE
 every = pytest.mark.parametrize("method", TINY)
 
 
@@ -53,12 +58,7 @@ def models(tmp_path_factory):
     }
 
 
-@pytest.fixture(scope="module")
-def scan():
-    return upmri.simulate(images()[:2], coils=4, acceleration=2, acs=10, noise=0.02)
-
-
-def batch(scan, seeds=(3, 14)):
+def collect(scan, seeds=(3, 14)):
     problem = Problem(scan, torch.device("cpu"), torch.Generator())
     reference = None if scan.reference is None else scan.reference / problem.scale[:, None, None]
     operator = problem.operator
@@ -73,7 +73,7 @@ def recon(scan, method, model):
 def test_facts(method):
     kind = find(method)
     assert kind.name == method
-    assert kind.needs == ("full images" if method in FULL else "undersampled scans, split")
+    assert kind.needs == NEEDS[method]
     assert kind.evaluations == 1
     assert kind.summary
 
@@ -112,18 +112,18 @@ def test_points_instead_of_lines(models, method):
     mask = poisson_disc((32, 32), 2, (10, 10))
     points = replace(full, kspace=full.kspace * mask, mask=mask)
     assert recon(points, method, models[method]).image.isfinite().all()
-    assert lesson(method).loss(network(method), batch(points, (1,))).isfinite().all()
+    assert lesson(method).loss(network(method), collect(points, (1,))).isfinite().all()
 
 
 @every
 def test_slices_of_a_batch_do_not_mix_and_seeds_decide(scan, method):
     taught, model = lesson(method), network(method)
-    whole = taught.loss(model, batch(scan))
+    whole = taught.loss(model, collect(scan))
     assert whole.shape == (2,)
-    assert torch.allclose(taught.loss(model, batch(scan)), whole)
+    assert torch.allclose(taught.loss(model, collect(scan)), whole)
     for i, seed in enumerate((3, 14)):
-        assert torch.allclose(taught.loss(model, batch(scan[i], (seed,))), whole[i], rtol=1e-3)
-    other = taught.loss(model, batch(scan, (4, 15)))
+        assert torch.allclose(taught.loss(model, collect(scan[i], (seed,))), whole[i], rtol=1e-3)
+    other = taught.loss(model, collect(scan, (4, 15)))
     assert torch.allclose(other, whole) == (method in FULL)
     whole.sum().backward()
     assert all(p.grad is not None and p.grad.isfinite().all() and p.grad.abs().max() > 0 for p in model.parameters())
@@ -132,14 +132,33 @@ def test_slices_of_a_batch_do_not_mix_and_seeds_decide(scan, method):
 @every
 def test_a_fully_sampled_scan_has_a_loss(method):
     full = upmri.simulate(images()[:2], coils=4, acceleration=1, noise=0.01)
-    loss = lesson(method).loss(network(method), batch(full))
+    loss = lesson(method).loss(network(method), collect(full))
     assert loss.isfinite().all()
     assert (loss > 0).all()
 
 
 @every
+def test_so_has_one_of_the_middle_lines_alone(scan, method):
+    mask = torch.zeros(1, 32, dtype=torch.bool)
+    mask[0, 14:18] = True
+    assert (
+        lesson(method)
+        .loss(network(method), collect(replace(scan, kspace=scan.kspace * mask, mask=mask)))
+        .isfinite()
+        .all()
+    )
+
+
+@pytest.mark.parametrize("method", SURE)
+def test_bright_and_dim_slices_count_alike(batch, Watched, method):
+    """Ten times the signal, with ten times the noise, is the same loss for a network that does not mind."""
+    loud = replace(batch, kspace=10 * batch.kspace, sigma=10 * batch.sigma)
+    assert torch.allclose(*[lesson(method).loss(Watched(), b) for b in (replace(batch), loud)])
+
+
+@every
 def test_without_full_images_it_says_what_to_do(scan, method):
-    bare = replace(batch(scan), reference=None)
+    bare = replace(collect(scan), reference=None)
     if method not in FULL:
         assert lesson(method).loss(network(method), bare).isfinite().all()
         return
@@ -177,6 +196,19 @@ def test_weights_of_another_method_are_refused(scan, models, method):
         ("robust-ssdu", "kept", (0.0, 1.0)),
         ("robust-ssdu", "alpha", (0.0, 100.0)),
         ("robust-ssdu", "cascades", (0,)),
+        ("rei", "cascades", (0, 65)),
+        ("rei", "width", (0, 257)),
+        ("rei", "alpha", (-0.1, 1001, float("nan"))),
+        ("rei", "transform", ("shears", "")),
+        ("moi", "unrolls", (0, 65)),
+        ("moi", "layers", (1, 65)),
+        ("moi", "width", (0, 513)),
+        ("moi", "damping", (0.0, 1e3, float("nan"))),
+        ("moi", "alpha", (-0.1, 1001, float("nan"))),
+        ("ensure", "unrolls", (0, 65)),
+        ("ensure", "layers", (1, 65)),
+        ("ensure", "width", (0, 513)),
+        ("ensure", "damping", (0.0, 1e3, float("nan"))),
     ],
 )
 def test_what_a_lesson_cannot_be(method, key, values):

@@ -529,7 +529,7 @@ def test_supervised_the_truth_judges_all_that_was_sampled(batch, step):
 
 
 def test_supervised_needs_the_truth(batch):
-    with pytest.raises(InputError, match="lesson.supervised: needs scans with a reference"):
+    with pytest.raises(InputError, match="learns from full images, and there are scans without a reference"):
         replace(LESSON, supervised=True).loss(network(), replace(batch, reference=None))
 
 

@@ -31,7 +31,7 @@ def test_the_loss_is_the_error_against_the_truth_with_all_lines_given():
     assert torch.allclose(adjoint, SenseOperator(batch.maps, batch.mask).adjoint(batch.kspace))
 
 
-@pytest.mark.parametrize("method", ["varnet", "ssdu", "weighted-ssdu", "robust-ssdu"])
+@pytest.mark.parametrize("method", ["varnet", "ssdu", "weighted-ssdu", "robust-ssdu", "rei"])
 def test_the_network_is_as_the_lesson_says(method):
     lesson = find(method).lesson
     network = lesson(cascades=3, width=5).network()

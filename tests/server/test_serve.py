@@ -73,6 +73,8 @@ def test_magnitudes_deviations_and_what_they_say(server, small):
         assert (ours - theirs).abs().max() <= 1e-5 * theirs.abs().max()
     assert rec.settings["sha256"] == expected.settings["sha256"]
     assert rec.settings["held_out"] == expected.settings["held_out"]
+    assert rec.versions == {"upmri": upmri.__version__}
+    assert "version" not in rec.settings
 
 
 def test_attributes_and_series_of_the_messages(server, small, messages):

@@ -1,4 +1,5 @@
-from dataclasses import asdict
+import re
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -266,15 +267,21 @@ TRAINING = sorted(path for path in CONFIGS.glob("*/*.yaml") if path.parent.name 
 
 @pytest.mark.parametrize("path", TRAINING, ids=lambda p: f"{p.parent.name}-{p.stem}")
 def test_what_comes_with_the_project(path):
-    """Every file says what can be trained, on the same people as the others of its folder, under a name of its own."""
+    """Every file says what can be trained, on the same people as the others of its folder, under a name of its own.
+
+    ``upmri-4x`` and the like differ in the rate they learn from, and their weights are called ``brain-4x``.
+    """
     from upmri.training.loop import _lesson
 
     config = read_config(path)
     _lesson(config)
     first = CONFIGS / f"{path.parent.name}.yaml"
     other = read_config(first if first.exists() else path.parent / "upmri-paper.yaml")
-    assert (config.train, config.validation) == (other.train, other.validation)
-    assert config.name == f"{path.parent.name}-{path.stem}"
+    rate = re.fullmatch(r"upmri-(\d+)x", path.stem)
+    rates = (float(rate[1]),) if rate else other.train.accelerations
+    assert config.train == replace(other.train, accelerations=rates)
+    assert config.validation == other.validation
+    assert config.name == f"{path.parent.name}-{f'{rate[1]}x' if rate else path.stem}"
     assert config.output == f"runs/{config.name}"
     full = "full images" in (find(config.method).needs, config.about.rpartition("Learnt from ")[2].rstrip("."))
     assert ("without fully sampled images" in config.about) != full

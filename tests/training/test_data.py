@@ -175,6 +175,16 @@ def test_a_scan_without_a_reference(tmp_path):
     assert read(files).reference is None
 
 
+def test_a_supervised_lesson_is_told_of_any_slice_without_a_reference(tmp_path):
+    save_scan(tmp_path / "with.h5")
+    first = prepare(DataConfig(scans=(str(tmp_path / "with.h5"),)), tmp_path / "cache")
+    Slices(first, CPU).need_truth()
+    save_scan(tmp_path / "without.h5", reference=None)
+    second = prepare(DataConfig(scans=(str(tmp_path / "without.h5"),)), tmp_path / "cache")
+    with pytest.raises(InputError, match="train: this lesson learns from full images, and there are scans without"):
+        Slices(first + second, CPU).need_truth()
+
+
 def test_scans_and_images_together(simulated, tmp_path):
     save_scan(tmp_path / "a.h5", noise=0.01)
     files = prepare(replace(simulated, scans=(str(tmp_path / "a.h5"),), limit=5), tmp_path / "cache")

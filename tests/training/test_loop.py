@@ -2,6 +2,7 @@ import json
 import math
 import os
 import random
+import shutil
 import signal
 import socket
 import subprocess
@@ -419,6 +420,19 @@ def test_a_run_that_diverged_by_accident_goes_on(config):
         train(settings)
     train(settings, resume=True)
     assert_same_run(unbroken, settings)
+
+
+@pytest.mark.soak
+@pytest.mark.filterwarnings("ignore")  # it warns of itself
+@pytest.mark.skipif(shutil.which("c++") is None, reason="torch.compile wants a C++ compiler")
+def test_compiled_it_learns_the_same(config):
+    plain, compiled = (
+        config(steps=2, log_every=1, compile=on, output=f"{config()['output']}-{on}") for on in (False, True)
+    )
+    for settings in (plain, compiled):
+        train(settings)
+    assert logged(compiled, "loss") == pytest.approx(logged(plain, "loss"), rel=1e-4)
+    assert list(state(compiled)) == list(state(plain))
 
 
 # Several processes

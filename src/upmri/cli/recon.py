@@ -113,6 +113,7 @@ def _summary(path: Path, destination: Path, rec: Reconstruction) -> dict[str, An
         "out": str(destination),
         "method": rec.method,
         "settings": rec.settings,
+        "versions": rec.versions,
         "slices": len(rec),
         "seconds": round(rec.seconds, 3),
     }

@@ -111,7 +111,8 @@ def stream(
     rec.save(destination, overwrite=overwrite, complex=keep_phase)
     if as_json:
         facts = {"scan": str(scan), "out": str(destination), "method": rec.method, "settings": rec.settings}
-        typer.echo(json.dumps(facts | {"slices": len(rec), "seconds": round(rec.seconds, 3)}, indent=2))
+        more = {"versions": rec.versions, "slices": len(rec), "seconds": round(rec.seconds, 3)}
+        typer.echo(json.dumps(facts | more, indent=2))
     elif not quiet:
         images = f"{len(rec)} image{'s' * (len(rec) != 1)}"
         console.say(f"{destination}: {images} by {rec.method or method} from {to} in {rec.seconds:.1f} s")

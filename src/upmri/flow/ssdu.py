@@ -95,7 +95,8 @@ class SecondMask:
         sampled, or it would belong to it; as it is counted, the sampled ones stand for it, too.)
         """
         outer = outside(mask, readout)
-        p = ((mask & outer).sum() / outer.sum()).item()
+        # Where nothing outside was sampled, its weight is that of nothing: any number will do.
+        p = max(1, int((mask & outer).sum())) / max(1, int(outer.sum()))
         return float(((1 - p * self.kept) / (p * (1 - self.kept))) ** 0.5)
 
 

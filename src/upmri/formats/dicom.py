@@ -152,7 +152,7 @@ def _about(rec: Reconstruction, *, located: bool) -> dict[str, str]:
     """Return what an image says about itself in words, and when it was made."""
     from upmri import __version__
 
-    made = f"UPMRI {__version__}, method {_plain(rec.method)[:200]}"
+    made = f"UPMRI {_plain(rec.versions.get('upmri', '(version unknown)'))[:64]}, method {_plain(rec.method)[:200]}"
     if rec.settings.get("model") is not None:
         name = re.split(r"[\\/]", str(rec.settings["model"]))[-1]  # its folder is nobody's business
         made += f", weights {_plain(name)[:200]}"

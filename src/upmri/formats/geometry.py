@@ -22,8 +22,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from upmri.errors import InputError
+from upmri.fields import Settings
 from upmri.formats.grid import Grid, Ints
-from upmri.scan import Reconstruction, Settings
+from upmri.scan import Reconstruction
 
 Spacing = tuple[float, float, float]
 

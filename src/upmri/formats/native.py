@@ -25,7 +25,8 @@ _HEADER_BYTES = 2**24
 _SCAN_ARRAYS = ("kspace", "mask", "maps", "reference")
 _SCAN_HEADER = ("noise", "spacing", "name", "meta")
 _RECONSTRUCTION_ARRAYS = ("image", "samples", "std", "reference")
-_RECONSTRUCTION_HEADER = ("method", "settings", "seconds", "spacing", "name", "meta")
+_RECONSTRUCTION_HEADER = ("method", "settings", "seconds", "versions", "spacing", "name", "meta")
+_LATER = {"versions"}  # which the first files do not have
 
 
 def write_scan(scan: Scan, path: Path, *, overwrite: bool = False) -> Path:
@@ -130,7 +131,7 @@ def _open(
     if stored is None or stored.dtype.kind != "S" or stored.shape != ():
         raise InputError("header: expected a JSON text")
     header = json.loads(guard.read(stored, max_bytes=_HEADER_BYTES).item())
-    if not isinstance(header, dict) or set(header) != set(fields):
+    if not isinstance(header, dict) or not set(fields) - _LATER <= set(header) <= set(fields):
         raise InputError(f"header: expected JSON with {', '.join(fields)}")
     found = {name: guard.dataset(file, name) for name in arrays}
     return header, {name: data for name, data in found.items() if data is not None}

@@ -14,6 +14,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from upmri import __version__
 from upmri.errors import InputError
 
 if TYPE_CHECKING:
@@ -183,6 +184,7 @@ def reconstruct_slices(
         method=method,
         settings={**chosen.settings, "seed": seed},
         seconds=time.perf_counter() - start,
+        versions={"upmri": __version__, "torch": str(torch.__version__)},
         spacing=first.spacing,
         name=first.name,
         meta=first.meta,

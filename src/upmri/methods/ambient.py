@@ -51,6 +51,7 @@ class AmbientLesson(DiffusionLesson):
 
     kept: float = 0.75
     divergence: bool = False
+    supervised = False
 
     def __post_init__(self) -> None:
         super().__post_init__()

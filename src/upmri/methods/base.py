@@ -79,6 +79,9 @@ class Estimate:
 class Lesson(ABC):
     """How a method's network is made and taught. Subclasses are frozen dataclasses that weights carry with them."""
 
+    # Whether it learns from full images: scans without a reference are refused before it begins.
+    supervised = False
+
     @abstractmethod
     def network(self) -> nn.Module:
         """A network with fresh weights."""

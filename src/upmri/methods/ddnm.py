@@ -40,6 +40,7 @@ class DiffusionLesson(Lesson):
 
     size: str = "small"
     schedule: Cosine = field(default_factory=Cosine)
+    supervised = True
 
     def __post_init__(self) -> None:
         if self.size not in SIZES:

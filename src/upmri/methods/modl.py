@@ -27,6 +27,8 @@ class MoDLLesson(Unrolls):
         λ at the start.
     """
 
+    supervised = True
+
     def loss(self, network: nn.Module, batch: Batch) -> Tensor:
         """The error relative to the truth, (slice,)."""
         return relative_error(network, batch)

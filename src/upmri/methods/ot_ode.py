@@ -38,6 +38,7 @@ class FlowLesson(Lesson):
 
     size: str = "small"
     time: TimeLaw = field(default_factory=lambda: TimeLaw(location=-1.0, scale=1.5))
+    supervised = True
 
     def __post_init__(self) -> None:
         if self.size not in SIZES:

@@ -22,6 +22,8 @@ class VarNetLesson(Cascades):
         Of the network: how many cascades, and channels of each U-Net's first level.
     """
 
+    supervised = True
+
     def loss(self, network: nn.Module, batch: Batch) -> Tensor:
         """The error relative to the truth, (slice,)."""
         return relative_error(network, batch)

@@ -140,6 +140,7 @@ def gather(found: list[Message], name: str, seconds: float) -> Reconstruction:
         image=torch.from_numpy(np.stack(stacks.get(images.COMPLEX, stacks[images.MAGNITUDE]))),
         std=None if deviations is None else torch.from_numpy(np.stack(deviations)),
         method=str(told.pop("method", "")),
+        versions={"upmri": str(told.pop("version"))} if "version" in told else {},
         settings=told,
         seconds=seconds,
         spacing=spacing,

@@ -68,6 +68,8 @@ class TrainConfig:
         a linear rise over ``warmup`` steps; decay; largest norm of the gradient; how long the average remembers.
     precision
         Of the U-Net: ``fp32``, or ``bf16`` with weights kept in single precision.
+    compile
+        Have ``torch.compile`` translate the U-Net first, which takes a minute or so for each size of slices.
     flips
         Show slices flipped at random, together with their maps and masks.
     seed
@@ -99,6 +101,7 @@ class TrainConfig:
     clip: float = 1.0
     ema: float = 0.999
     precision: Literal["fp32", "bf16"] = "fp32"
+    compile: bool = False
     flips: bool = True
     seed: int = 0
     log_every: int = 20

@@ -73,6 +73,8 @@ class _Run:
     def __init__(
         self, config: TrainConfig, lesson: Lesson, place: Place, slices: Slices, held_out: Slices | None
     ) -> None:
+        if lesson.supervised:
+            slices.need_truth()
         self.config, self.lesson, self.place, self.slices, self.held_out = config, lesson, place, slices, held_out
         self.folder = Path(config.output)
         self.kept = self.folder / "checkpoint.safetensors"
@@ -88,7 +90,7 @@ class _Run:
                     f"{self.kept}: the configuration or the data changed since; expected those the run began with"
                 )
             self.step, seconds = facts["step"], facts["seconds"]
-        self.worker = Worker(self.network, place, half=config.precision == "bf16")
+        self.worker = Worker(self.network, place, half=config.precision == "bf16", compiled=config.compile)
         self.start = time.perf_counter() - seconds
         self.log = Log(self.folder, self.step, config, active=place.leads)
         self.recent: list[Tensor] = []

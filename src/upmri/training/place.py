@@ -64,13 +64,16 @@ class Place:
 class Worker:
     """The network that does the passes: the one whose weights are kept, or its copy with the U-Net in bfloat16."""
 
-    def __init__(self, network: nn.Module, place: Place, *, half: bool) -> None:
+    def __init__(self, network: nn.Module, place: Place, *, half: bool, compiled: bool = False) -> None:
         self._kept: list[Tensor] = list(network.parameters())
         working = network
         if half:
             working = copy.deepcopy(network)
             for name, child in working.named_children():
                 setattr(working, name, child.to(torch.bfloat16))
+        if compiled:
+            for child in working.children():
+                child.compile(dynamic=False)
         self._working: list[Tensor] = list(working.parameters())
         self.module: nn.Module = working
         if place.world > 1:

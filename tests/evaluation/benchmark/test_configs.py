@@ -6,13 +6,26 @@ import pytest
 
 from upmri.evaluation.benchmark.config import read_config
 from upmri.methods import find, names
+from upmri.physics.espirit import MIN_LINES
+from upmri.physics.masks import calibration_region
+from upmri.selection import draw_lines
+from upmri.settings import build
 from upmri.training.config import read_config as read_training
 
 CONFIGS = Path(__file__).parents[3] / "configs"
 
 
+@pytest.fixture(scope="module")
+def trained():
+    """What can be trained: the name of the weights, and the method they are of."""
+    configs = [read_training(path) for path in CONFIGS.rglob("*.yaml") if path.parent.name != "benchmark"]
+    for config in configs:
+        build(find(config.method).lesson, config.lesson, "lesson")
+    return {config.name: config.method for config in configs}
+
+
 @pytest.mark.parametrize("path", sorted((CONFIGS / "benchmark").glob("*.yaml")), ids=lambda p: p.stem)
-def test_every_row_can_be_trained(path):
+def test_every_row_can_be_trained(path, trained):
     config = read_config(path)
     assert config.output == f"results/{path.stem}"
     for entry in config.entries:
@@ -20,10 +33,21 @@ def test_every_row_can_be_trained(path):
         model = entry.settings.get("model")
         if model is None or model in ("brain", "cardiac"):
             continue
-        folder, _, name = Path(model).stem.partition("-")
-        assert read_training(CONFIGS / folder / f"{name}.yaml").method == owner
+        assert trained[Path(model).stem] == owner
 
 
 def test_the_brain_has_every_method():
     rows = {entry.method for entry in read_config(CONFIGS / "benchmark" / "brain.yaml").entries}
     assert rows == set(names()) - {"dps", "ambient"}  # whose weights are not kept, or which take a thousand evaluations
+
+
+def test_the_highest_rates_leave_lines_to_calibrate_and_lines_to_draw():
+    config = read_config(CONFIGS / "benchmark" / "rates.yaml")
+    assert config.accelerations == (4, 8, 10, 12)
+    (group,) = config.groups
+    for rate in config.accelerations:
+        for seed in range(8):
+            lines = draw_lines(group, 128, rate, seed)
+            _, centre = calibration_region(lines, 128)
+            assert lines.sum() == round(128 / rate)
+            assert MIN_LINES <= centre.stop - centre.start < lines.sum()

@@ -29,3 +29,24 @@ def test_what_is_missing_is_counted(write, tmp_path):
     more = read_config(write(accelerations=[2, 2.5, 1.5]))
     assert report.missing(store, more) == 6 * 5
     store.close()
+
+
+def test_violins_stand_by_rate_and_pictures_show_k_space(write, tmp_path, monkeypatch):
+    drawn, shown = {}, {}
+    monkeypatch.setattr(report, "violins", lambda panels, path, **_: drawn.update({path.name: panels}) or path)
+    monkeypatch.setattr(report, "comparison", lambda x0, xs, path, **told: shown.update({path.name: (x0, xs, told)}))
+    config = read_config(write())
+    store = run(config, tmp_path / "results", device="cpu")
+    report.write(store, config, tmp_path / "results")
+    store.close()
+    entries = [entry.name for entry in config.entries]
+    for name in ("psnr_espirit.pdf", "ssim_espirit.pdf"):
+        places = drawn[name]["heads"]
+        assert list(places) == ["2×", "2.5×"]
+        for series in places.values():
+            assert {entry: len(values) for entry, values in series.items()} == dict.fromkeys(entries, 6)
+    assert set(shown) == {f"heads_{rate}x_espirit_person1_0.png" for rate in ("2", "2.5")}
+    for x0, xs, told in shown.values():
+        assert told["kspace"]
+        assert list(xs) == entries
+        assert all(x.is_complex() for x in (x0, *xs.values()))

@@ -36,6 +36,16 @@ def test_what_is_put_is_there(store, tmp_path):
     other.close()
 
 
+def test_pictures_come_back_as_they_were(store):
+    real = np.linspace(0, 1, 12, dtype=np.float32).reshape(3, 4)
+    for name, image in (("magnitude", real), ("complex", (real * np.exp(4j * real)).T)):
+        store.put_picture("s", name, image)
+        found = store.picture("s", name)
+        assert np.iscomplexobj(found) == (name == "complex")
+        assert found.shape == image.shape
+        assert np.allclose(found, image, atol=1e-3)
+
+
 def test_a_row_s_order_is_not_that_of_its_coming(tmp_path):
     stores = []
     for turn in (1, -1):

@@ -99,5 +99,5 @@ def _pictures(store: Store, config: BenchmarkConfig, found: Sequence[Cell], fold
             title = f"{group}, {task.acceleration:g}×, maps: {task.maps}"
             name = f"{group}_{task.acceleration:g}x_{task.maps}_{at.path.stem}_{at.index}"
             paths.append(folder / f"{re.sub('[^A-Za-z0-9_.-]+', '_', name)}.png")
-            comparison(torch.from_numpy(truth), images, paths[-1], scores=scores, title=title, wrap=_WRAP)
+            comparison(torch.from_numpy(truth), images, paths[-1], scores=scores, title=title, wrap=_WRAP, kspace=True)
     return paths

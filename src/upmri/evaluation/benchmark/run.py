@@ -110,11 +110,11 @@ def _reconstruct(
     )  # fmt: skip
     top = scan.reference.abs().max()
     if keep:
-        store.put_picture(task.key, TRUTH, (scan.reference.abs() / top)[0].numpy())
+        store.put_picture(task.key, TRUTH, (scan.reference / top)[0].numpy())
     for variant in missing:
         given = _given(scan, task, variant.entry)
         rec = reconstruct(given, variant.entry.method, seed=seed, device=device, **expanded(variant.entry.settings))
-        image = (rec.image.abs() / top)[0].numpy() if keep else None
+        image = (rec.image / top)[0].numpy() if keep else None
         store.put(task.key, variant.key, evaluate(rec.image, scan.reference), rec.seconds, rec.settings, image)
 
 

@@ -118,7 +118,7 @@ class Store:
         settings: Any,
         image: NDArray[Any] | None = None,
     ) -> None:
-        """Keep a result, and its magnitude image where that is wanted."""
+        """Keep a result, and its image, complex or of magnitudes, where that is wanted."""
         row = [scan, variant, *(scores[name] for name in ("psnr", "ssim", "nmse")), seconds]
         with self._transaction():
             self._base.execute(
@@ -132,14 +132,16 @@ class Store:
         """Keep another image of a scan: its reference, say."""
         self._picture(scan, what, image)
 
-    def picture(self, scan: str, variant: str) -> NDArray[np.float32] | None:
-        """An image that was kept."""
+    def picture(self, scan: str, variant: str) -> NDArray[Any] | None:
+        """An image that was kept, complex64 or float32 as it came."""
         found = self._base.execute(
             "SELECT height, width, pixels FROM picture WHERE scan = ? AND variant = ?", [scan, variant]
         ).fetchone()
         if found is None:
             return None
-        return np.frombuffer(zlib.decompress(found[2]), np.float16).reshape(found[:2]).astype(np.float32)
+        numbers = np.frombuffer(zlib.decompress(found[2]), np.float16).astype(np.float32)
+        whole = len(numbers) == 2 * found[0] * found[1]  # real and imaginary parts
+        return (numbers.view(np.complex64) if whole else numbers).reshape(found[:2])
 
     def rows(self) -> list[Row]:
         """Every result, in an order that does not depend on when it came."""
@@ -156,7 +158,11 @@ class Store:
         return found
 
     def _picture(self, scan: str, variant: str, image: NDArray[Any]) -> None:
-        pixels = zlib.compress(np.ascontiguousarray(image, np.float16).tobytes())
+        if np.iscomplexobj(image):
+            numbers = np.ascontiguousarray(image, np.complex64).view(np.float32)
+        else:
+            numbers = np.asarray(image)
+        pixels = zlib.compress(numbers.astype(np.float16).tobytes())
         self._base.execute(
             "INSERT OR REPLACE INTO picture VALUES (?, ?, ?, ?, ?)", [scan, variant, *image.shape, pixels]
         )

@@ -19,8 +19,10 @@ from typing import Any
 
 import numpy as np
 
+from upmri import __version__
 from upmri.evaluation.report.encode import Stack, pack
-from upmri.evaluation.report.study import Picture, Study
+from upmri.evaluation.report.pictures import Picture
+from upmri.evaluation.report.study import Study
 
 # Parts of the script, in one scope: what runs at once stands before what needs it.
 _SCRIPT = ("state", "data", "colours", "views", "panels", "drawing", "numbers", "actions", "input", "start")
@@ -118,6 +120,7 @@ def parts(study: Study, blocks: Blocks) -> Iterator[str]:
     values = {
         "policy": policy,
         "title": html.escape(f"{study.title} · UPMRI report"),
+        "version": __version__,
         "style": style,
         "study": _json(_described(study, blocks, start)),
         "script": script,
@@ -149,7 +152,6 @@ def _described(study: Study, blocks: Blocks, start: int) -> dict[str, Any]:
         "deviation": study.deviation,
         "facts": study.facts,
         "meta": study.meta,
-        "versions": study.versions,
         "leftOut": blocks.left_out,
         "arrays": blocks.arrays,
         "measured": blocks.measured or None,

@@ -12,8 +12,7 @@ function buildFoot() {
   };
   const results = sources.filter((source) => !source.reference);
   $("made").append(...results.map((source) => card(source.name, source.details)));
-  const scan = [...study.facts, ...study.meta];
-  $("made").append(card("scan", scan), card("page made with", study.versions));
+  $("made").append(card("scan", [...study.facts, ...study.meta]));
   const notes = [
     "Errors and deviations are in % of white, the 99.5th percentile of the brightest slice.",
     "PSNR, SSIM and NMSE are of magnitudes, slice by slice; ∅ is their mean over slices.",
