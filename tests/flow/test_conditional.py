@@ -10,10 +10,11 @@ import pytest
 import torch
 
 from upmri.flow import conditional
-from upmri.flow.conditional import LAST, read_out, sample
+from upmri.flow.conditional import LAST, Mirrored, read_out, sample
 from upmri.flow.path import noise
 from upmri.networks.adm import SIZES
 from upmri.networks.unrolled import Unrolled
+from upmri.physics.fourier import mirror
 from upmri.physics.sense import SenseOperator
 
 SHAPE = (1, 4, 6)
@@ -224,3 +225,55 @@ def test_draws_side_by_side_are_draws_one_by_one(rng, monkeypatch, rows):
         for s in range(2):
             alone = draw(slice(i, i + 1), slice(s, s + 1))
             assert (alone - together[i : i + 1, s : s + 1]).norm() < 1e-4 * alone.norm()
+
+
+# Mirror images
+
+
+@pytest.mark.parametrize("shape", [(8, 10), (7, 9)])
+def test_the_mean_over_mirror_images(rng, shape):
+    """Each is a scan of the mirrored object, as a simulation of it would be; SENSE, which has no left, is unchanged."""
+    maps, image, seen = rng(1, 3, *shape), rng(1, *shape), []
+    mask = torch.rand(1, 1, shape[1], generator=torch.Generator().manual_seed(2)) < 0.6
+    operator = SenseOperator(maps, mask)
+    adjoint = operator.adjoint(operator.forward(image))
+
+    def sense(a, z, noisy, t, sigma):
+        seen.append((a, z))
+        return a.solve(z, 0.1) + 0 * noisy
+
+    plain = read_out(sense, operator, adjoint, NOISE)
+    found = read_out(Mirrored(sense), operator, adjoint, NOISE)
+    assert torch.allclose(found, plain, atol=1e-10)
+    for dims, (a, z) in zip([[], [-1], [-2], [-2, -1]], seen[1:], strict=True):
+        turned = image
+        for dim in dims:
+            turned = mirror(turned, dim)
+        assert torch.allclose(z, a.adjoint(a.forward(turned)))
+        assert dims == [] or not torch.allclose(z, adjoint)
+
+
+def test_what_depends_on_the_side_is_averaged(rng):
+    """A predictor that keeps the left half keeps half of everything."""
+    operator = SenseOperator(rng(1, 2, 4, 8), torch.ones(1, 1, 8) > 0)
+    x, t = rng(3, 1, 4, 8), torch.ones(1)
+    left = torch.arange(8) < 4
+
+    def halve(a, z, noisy, t, sigma):
+        return left * noisy
+
+    found = Mirrored(halve)(operator, x[0], x, t, NOISE)
+    share = (left.double() + mirror(left.double(), -1)) / 2
+    assert torch.allclose(found, share * x)
+
+
+def test_mirrored_operators_are_made_once(rng, monkeypatch):
+    operator, made = SenseOperator(rng(1, 2, 4, 8), torch.ones(1, 1, 8) > 0), []
+    monkeypatch.setattr(conditional, "SenseOperator", lambda *parts: made.append(parts) or SenseOperator(*parts))
+    both = Mirrored(lambda a, z, *_: a.solve(z, 0.1))
+    x = rng(1, 4, 8)
+    for _ in range(3):
+        read_out(both, operator, x, NOISE)
+    assert len(made) == 3
+    read_out(both, SenseOperator(operator.maps, operator.mask), x, NOISE)
+    assert len(made) == 6

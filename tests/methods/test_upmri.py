@@ -13,7 +13,7 @@ from upmri.flow.split import SplitLaw
 from upmri.methods.base import Problem
 from upmri.methods.sense import default_damping
 from upmri.methods.upmri import UpmriLesson, deviation, held_out_gain
-from upmri.physics.fourier import fft2c
+from upmri.physics.fourier import fft2c, mirror
 from upmri.physics.masks import poisson_disc
 from upmri.physics.sense import SenseOperator
 from upmri.training.data import Batch
@@ -579,6 +579,18 @@ def test_adapting_is_for_each_slice_alone(scan, model):
 def test_adapting_by_less_than_nothing(scan, model):
     with pytest.raises(InputError, match="adapt: expected 0 or more"):
         recon(scan, model, adapt=-1)
+
+
+def test_the_mean_over_mirror_images(scan, model):
+    """Of a mirrored scan it is the mirrored image; and samples lie around it."""
+    turned = replace(scan, **{name: mirror(getattr(scan, name), -2) for name in ("kspace", "maps", "reference")})
+    image = recon(scan, model, mirrors=True).image
+    assert torch.allclose(mirror(recon(turned, model, mirrors=True).image, -2), image, atol=1e-4 * image.abs().max())
+    plain = recon(scan, model).image
+    assert not torch.allclose(mirror(recon(turned, model).image, -2), plain, atol=1e-3 * image.abs().max())
+    drawn = recon(scan, model, mirrors=True, samples=2, steps=2)
+    assert torch.equal(drawn.image, image)
+    assert drawn.settings["mirrors"] is True
 
 
 def test_how_well_the_weights_fit_is_told_and_cannot_be_set(scan, model):

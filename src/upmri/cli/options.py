@@ -19,4 +19,5 @@ Json = Annotated[bool, typer.Option("--json", help="Print machine-readable resul
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace files that are there already.")]
 Seed = Annotated[int, typer.Option(help="Same seed, same result.")]
+Mirrors = Annotated[bool, typer.Option("--mirrors", help="Average over the scan's mirror images: better, 4× slower.")]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, …")]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from upmri import console
-from upmri.cli.options import Device, Json, Overwrite, Quiet, Seed, app
+from upmri.cli.options import Device, Json, Mirrors, Overwrite, Quiet, Seed, app
 from upmri.errors import InputError
 from upmri.methods import DEFAULT
 
@@ -31,6 +31,7 @@ def recon(
     steps: Annotated[int | None, typer.Option(help="Iterations, where the method has them.")] = None,
     samples: Annotated[int, typer.Option(help="Give so many images, and their deviation (.h5, .dcm, NIfTI).")] = 1,
     adapt: Annotated[int | None, typer.Option(help="Steps of training on each slice itself, first.")] = None,
+    mirrors: Mirrors = False,
     damping: Annotated[
         float | None, typer.Option("--lambda", help="Regularisation; from the noise by default.")
     ] = None,
@@ -53,7 +54,8 @@ def recon(
     from upmri.methods import build, reconstruct_slices
 
     settings: dict[str, Any] = {
-        "model": model, "steps": steps, "samples": None if samples == 1 else samples, "adapt": adapt, "damping": damping
+        "model": model, "steps": steps, "samples": None if samples == 1 else samples, "adapt": adapt,
+        "mirrors": mirrors or None, "damping": damping
     }  # fmt: skip
     build(method, **settings)  # a wrong setting is told before anything is read
     limit = formats.MAX_BYTES if max_gib is None else int(max_gib * 2**30)

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from upmri import console
-from upmri.cli.options import Device, Json, Overwrite, Quiet, Seed, app
+from upmri.cli.options import Device, Json, Mirrors, Overwrite, Quiet, Seed, app
 from upmri.errors import InputError
 from upmri.methods import DEFAULT
 
@@ -78,6 +78,7 @@ def stream(
     steps: Annotated[int | None, typer.Option(help="Iterations, where the method has them.")] = None,
     samples: Annotated[int, typer.Option(help="More than one: ask for deviations, from so many images.")] = 1,
     adapt: Annotated[int | None, typer.Option(help="Steps of training on each slice itself, first.")] = None,
+    mirrors: Mirrors = False,
     damping: Annotated[
         float | None, typer.Option("--lambda", help="Regularisation; from the noise by default.")
     ] = None,
@@ -97,7 +98,7 @@ def stream(
     formats.check_target(destination, overwrite=overwrite, complex=keep_phase, deviations=samples > 1)
     phase = keep_phase or destination.name.lower().endswith((".h5", ".npy", ".cfl"))
     config: dict[str, Any] = {"method": method, "model": model, "steps": steps, "adapt": adapt, "damping": damping}
-    config |= {"samples": samples, "seed": seed, "complex": phase}
+    config |= {"mirrors": mirrors or None, "samples": samples, "seed": seed, "complex": phase}
     rec = client.stream(
         scan,
         client.address(to),

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from upmri.flow.path import interpolate, noise
+from upmri.physics.fourier import mirror
 from upmri.physics.sense import SenseOperator
 
 Predictor = Callable[[SenseOperator, Tensor, Tensor, Tensor, Tensor], Tensor]
@@ -23,6 +24,39 @@ Predictor = Callable[[SenseOperator, Tensor, Tensor, Tensor, Tensor], Tensor]
 
 # Below this time the noise is weaker than a scan's own, and nothing is left to decide.
 LAST = 0.005
+
+
+# The axes about which a scan is mirrored, one after another.
+_MIRRORS: tuple[tuple[int, ...], ...] = ((), (-1,), (-2,), (-2, -1))
+
+
+class Mirrored:
+    """The mean of what D makes of a scan and of its three mirror images, each mirrored back.
+
+    What is left of an image's errors when it is made four times in different ways: they are not the same in all.
+    """
+
+    def __init__(self, network: Predictor) -> None:
+        self._network = network
+        self._operator: SenseOperator | None = None
+        self._mirrored: list[SenseOperator] = []
+
+    def __call__(self, operator: SenseOperator, adjoint: Tensor, noisy: Tensor, t: Tensor, sigma: Tensor) -> Tensor:
+        """D's mean."""
+        if operator is not self._operator:  # whose factors are worth keeping
+            views = [(_mirror(operator.maps, dims), _mirror(operator.mask, dims)) for dims in _MIRRORS[1:]]
+            self._operator, self._mirrored = operator, [SenseOperator(maps, mask) for maps, mask in views]
+        total = torch.zeros_like(noisy)
+        for dims, seen in zip(_MIRRORS, (operator, *self._mirrored), strict=True):
+            image = self._network(seen, _mirror(adjoint, dims), _mirror(noisy, dims), t, sigma)
+            total += _mirror(image, dims)
+        return total / len(_MIRRORS)
+
+
+def _mirror(tensor: Tensor, dims: tuple[int, ...]) -> Tensor:
+    for dim in dims:
+        tensor = mirror(tensor, dim)
+    return tensor
 
 
 def read_out(network: Predictor, operator: SenseOperator, adjoint: Tensor, sigma: Tensor) -> Tensor:

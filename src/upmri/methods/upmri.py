@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from upmri import weights
 from upmri.errors import InputError
 from upmri.flow.bootstrap import errors
-from upmri.flow.conditional import LAST, read_out, sample
+from upmri.flow.conditional import LAST, Mirrored, Predictor, read_out, sample
 from upmri.flow.held_out import HeldOut
 from upmri.flow.objective import Identity, no_filter, projected_loss
 from upmri.flow.path import TimeLaw, interpolate
@@ -184,6 +184,9 @@ class Upmri(Learned):
         Steps of further training on the slice itself, on splits of its own lines, before it is reconstructed: for
         scans unlike those the prior was learnt from. Every slice begins with the weights as they are.
 
+    mirrors
+        Reconstruct the scan's three mirror images, too, and take the mean: four times the evaluations for some 0.2 dB.
+
     Attributes
     ----------
     held_out
@@ -201,6 +204,7 @@ class Upmri(Learned):
     steps: int | None = None
     start: float = 0.5
     adapt: int = 0
+    mirrors: bool = False
     held_out: float | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
@@ -253,9 +257,10 @@ class Upmri(Learned):
         drawn = mean - spread["factor"] * rate ** spread["power"] * off
         return Estimate(mean, drawn, deviation(drawn, mean))
 
-    def _network(self, problem: Problem) -> nn.Module:
+    def _network(self, problem: Problem) -> Predictor:
         model = self.load(problem)
-        return adapted(model, problem, self.adapt) if self.adapt else model.network
+        network = adapted(model, problem, self.adapt) if self.adapt else model.network
+        return Mirrored(network) if self.mirrors else network
 
 
 def adapted(model: weights.Model, problem: Problem, steps: int) -> nn.Module:

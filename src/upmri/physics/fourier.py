@@ -26,3 +26,11 @@ def fft1c(image: Tensor, dim: int = -1) -> Tensor:
 def ifft1c(kspace: Tensor, dim: int = -1) -> Tensor:
     """Inverse of :func:`fft1c`."""
     return torch.fft.fftshift(torch.fft.ifft(torch.fft.ifftshift(kspace, dim), dim=dim, norm="ortho"), dim)
+
+
+def mirror(tensor: Tensor, dim: int) -> Tensor:
+    """Mirror about the centre: index i becomes 2·(n//2) − i, in an image and in its k-space alike."""
+    length = tensor.shape[dim]
+    if length == 1:
+        return tensor
+    return tensor.index_select(dim, (2 * (length // 2) - torch.arange(length, device=tensor.device)) % length)

@@ -31,6 +31,7 @@ class Order(BaseModel):
     steps: int | None = Field(default=None, ge=1, le=1000)
     samples: int | None = Field(default=None, ge=1, le=64)
     adapt: int | None = Field(default=None, ge=0, le=1000)
+    mirrors: bool | None = None
     damping: float | None = Field(default=None, gt=0, le=1e6)
     seed: int = Field(default=0, ge=0, lt=2**63)
     complex: bool = False
@@ -38,7 +39,7 @@ class Order(BaseModel):
     @property
     def settings(self) -> dict[str, Any]:
         """Those of the method that were given; one sample is what every method gives."""
-        named = {name: getattr(self, name) for name in ("model", "steps", "samples", "adapt", "damping")}
+        named = {name: getattr(self, name) for name in ("model", "steps", "samples", "adapt", "mirrors", "damping")}
         return {key: value for key, value in named.items() if value is not None and (key, value) != ("samples", 1)}
 
 

@@ -21,6 +21,7 @@ from torch import Tensor
 from upmri.errors import InputError
 from upmri.flow.path import TimeLaw, noise
 from upmri.flow.split import SplitLaw
+from upmri.physics.fourier import mirror
 from upmri.physics.simulate import complex_normal
 
 _NO_TRUTH = (
@@ -206,12 +207,8 @@ def _read(file: Path, device: torch.device) -> dict[str, Tensor]:
 
 
 def _flip(tensor: Tensor, axis: int, which: Tensor) -> Tensor:
-    """Mirror some of the slices about DC: index i becomes 2·(n//2) − i, in an image and in its k-space alike."""
-    if tensor.shape[axis] == 1:
-        return tensor
-    length = tensor.shape[axis]
-    mirrored = tensor.index_select(axis, (2 * (length // 2) - torch.arange(length, device=tensor.device)) % length)
-    return torch.where(which.reshape(-1, *(1,) * (tensor.ndim - 1)), mirrored, tensor)
+    """Mirror some of the slices."""
+    return torch.where(which.reshape(-1, *(1,) * (tensor.ndim - 1)), mirror(tensor, axis), tensor)
 
 
 def _hash(*parts: Any) -> int:
