@@ -98,7 +98,7 @@ def comparison(
 
     look = _LIGHT if light else _DARK
     names = list(xs)
-    length = len(names) if wrap is None else min(max(1, wrap), len(names))
+    length = len(names) if wrap is None else -(-len(names) // -(-len(names) // max(1, wrap)))  # rows of even length
     bands = [names[i : i + length] for i in range(0, len(names), length)]
     panel = _PANEL * x0.shape[0] / x0.shape[1]
     band = _HEAD + 2 * panel + _GAP + (_NOTE + panel if kspace else 0)
