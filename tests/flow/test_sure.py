@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from upmri.flow.sure import Part, divergence, sure
+from upmri.flow.divergence import divergence
+from upmri.flow.sure import _STEP, Part, sure
 from upmri.networks.modl import MoDL
 from upmri.networks.varnet import VarNet
 from upmri.physics.fourier import fft2c, ifft2c
@@ -140,7 +141,7 @@ def test_the_step_suits_the_precision(rng, kind, dtype, tolerance):
     single = SenseOperator(maps.to(torch.complex64), operator.mask)
     at, probe = at.to(torch.complex64), probe.to(torch.complex64)
     with torch.no_grad():
-        found = divergence(lambda z: made(single, z), at, made(single, at), probe)
+        found = divergence(lambda z: made(single, z), at, probe, known=made(single, at), step=_STEP)
     assert found.item() == pytest.approx(exact.item(), rel=tolerance)
 
 

@@ -6,7 +6,7 @@ velocity: a' = −1, b' = 1) can be judged only through A. Its error seen throug
     E⟨p − u, R N (p − u)⟩ = E⟨p, R N p⟩ − 2 Re E⟨p, R A* u_Y⟩ + 2 Re E⟨p, R A* a' e⟩ + const,    u_Y = a' y₀ + b' A x₁,
 
 has the gradient 2 r in p, r = R (N p − A* u_Y), and a last term that vanishes when p has not seen e, and is otherwise,
-by Stein's lemma, 2 a' σ₀² times the divergence of R A* p in the data. R is
+by Stein's lemma, 2 a' σ₀² times the divergence of R A* p in the data (:mod:`upmri.flow.divergence`). R is
 
 - N⁺ by k steps of conjugate gradients: the paper's projection, P = N⁺ N;
 - B = (N + λI)⁻¹: the damped one, W = B N;
@@ -25,9 +25,6 @@ import torch
 from torch import Tensor
 
 from upmri.physics.solve import conjugate_gradients, per_slice
-
-# A difference quotient's step, as a share of the place.
-_STEP = 3e-3
 
 
 class Normal(Protocol):
@@ -98,47 +95,22 @@ def projected_loss(prediction: Tensor, operator: Normal, target: Tensor, filter_
     filter_
         R. No graph goes through it.
     """
+    residual, aim = filtered(prediction, operator, target, filter_)
+    return loss_of(prediction, residual, aim)
+
+
+@torch.no_grad()
+def filtered(prediction: Tensor, operator: Normal, target: Tensor, filter_: Filter, *others: Tensor) -> Tensor:
+    """R applied to N p − A* u_Y, to A* u_Y, and to whatever else it is wanted for, all at once."""
+    return filter_(operator, torch.stack([operator.normal(prediction) - target, target, *others]))
+
+
+def loss_of(prediction: Tensor, residual: Tensor, aim: Tensor) -> Tensor:
+    """:func:`projected_loss` from r and R A* u_Y."""
     with torch.no_grad():
-        residual, aim = filter_(operator, torch.stack([operator.normal(prediction) - target, target]))
         value = _inner(prediction, residual - aim)
     surrogate = 2 * _inner(prediction, residual)
     return value + (surrogate - surrogate.detach())
-
-
-def divergence(
-    network: Callable[[Tensor], Tensor],
-    operator: Normal,
-    at: Tensor,
-    probe: Tensor,
-    filter_: Filter,
-    *,
-    known: Tensor | None = None,
-) -> Tensor:
-    """Hutchinson's estimate of Re tr(R A* J A R*…), one probe: Re⟨b, J b⟩ with b = R A* ε, (slice,).
-
-    Parameters
-    ----------
-    network
-        x ↦ p, with derivative J. When it draws at random (dropout), it must draw the same each time.
-    operator, filter_
-        A and R of the lines that enter the network.
-    at
-        Where, (slice, H, W).
-    probe
-        A* ε with ε ~ CN(0, I) on the sampled entries, (slice, H, W).
-    known
-        p at this place, if it was computed: then J b is a difference quotient, for one evaluation more, in single
-        precision good to a few per mille. Otherwise it is taken in forward mode, exact and three times as dear.
-    """
-    with torch.no_grad():
-        b = filter_(operator, probe)
-    if known is None:
-        change: Tensor = torch.func.jvp(network, (at,), (b,))[1]
-        return _inner(b, change)
-    with torch.no_grad():
-        size = torch.linalg.vector_norm(at, dim=(-2, -1)) / torch.linalg.vector_norm(b, dim=(-2, -1))
-        step = (_STEP * size.clamp_min(torch.finfo(size.dtype).tiny))[:, None, None]
-    return _inner(b, (network(at + step * b) - known) / step)
 
 
 def _inner(a: Tensor, b: Tensor) -> Tensor:

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from upmri.flow.divergence import divergence
 from upmri.flow.ssdu import misfit
 from upmri.physics.sense import SenseOperator
 
@@ -68,29 +69,11 @@ def sure(
     roots = torch.stack([part.mask * part.weight.sqrt()[:, None, None] for part in parts]).sum(0)
     adjoint = operator.adjoint(kspace)
     image = network(operator, adjoint)
-    spread = divergence(lambda at: network(operator, at), adjoint, image, operator.adjoint(roots[:, None] * unit))
+    probe = operator.adjoint(roots[:, None] * unit)
+    spread = divergence(lambda at: network(operator, at), adjoint, probe, known=image, step=_STEP)
     error = 2 * sigma.square() * spread
     for part in parts:
         count = part.mask.to(sigma.dtype).mean((1, 2)) * kspace[0].numel()
         expected = sigma.square() * count
         error = error + part.weight * (misfit(image, operator.maps, part.mask, kspace) - expected)
     return error, image
-
-
-def divergence(network: Callable[[Tensor], Tensor], at: Tensor, known: Tensor, probe: Tensor) -> Tensor:
-    """Re⟨q, J q⟩ of each slice, (slice,), J q by a difference quotient; exact where the network is linear.
-
-    Parameters
-    ----------
-    network
-        Image ↦ image, with derivative J.
-    at, known
-        Where, and the network's answer there, (slice, H, W).
-    probe
-        q, (slice, H, W).
-    """
-    with torch.no_grad():
-        size = torch.linalg.vector_norm(at, dim=(-2, -1)) / torch.linalg.vector_norm(probe, dim=(-2, -1))
-        step = (_STEP * torch.where(size > 0, size, 1))[:, None, None]  # from 0 there is no share to take
-    change = (network(at + step * probe) - known) / step
-    return (probe.conj() * change).real.sum((-2, -1))

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from upmri.errors import InputError
 from upmri.flow.diffusion import Cosine, DataStep, denoise
-from upmri.flow.objective import divergence, no_filter
+from upmri.flow.divergence import divergence
 from upmri.flow.path import Field, noise
 from upmri.flow.ssdu import SecondMask, misfit, split
 from upmri.methods.base import Problem
@@ -76,7 +76,7 @@ class AmbientLesson(DiffusionLesson):
         loss = misfit(x, batch.maps, batch.mask, batch.kspace)
         if self.divergence:
             probe = batch.unit_noise(*batch.kspace.shape[1:])
-            term = divergence(image, shown, z, shown.adjoint(probe), no_filter, known=x)
+            term = divergence(image, z, shown.adjoint(probe), known=x)
             loss = loss + 2 * a[:, 0, 0] * batch.sigma.square() * term
         return loss / z[0].numel()
 

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from upmri.errors import InputError
-from upmri.flow.objective import Filter, Normal, divergence, projected_loss
+from upmri.flow.divergence import divergence
+from upmri.flow.objective import Filter, Normal, projected_loss
 from upmri.flow.path import Field, TimeLaw, interpolate
 from upmri.flow.sampler import Cyclic, read_out
 from upmri.flow.ssdu import outside
@@ -86,8 +87,8 @@ class Gtf2mLesson(Lesson):
         v = velocity(z)
         loss = projected_loss(v, operator, far - adjoint, _weighted(1 / p))
         if self.divergence:
-            zeta = coils.unit_noise(*z.shape[1:])
-            term = divergence(velocity, operator, z, operator.normal(zeta), _weighted(p.rsqrt()), known=v)
+            b = _weighted(p.rsqrt())(operator, operator.normal(coils.unit_noise(*z.shape[1:])))
+            term = divergence(velocity, z, b, known=v)
             loss = loss - 2 * (1 - t) * coils.sigma.square() * term
         return (loss / z[0].numel()).reshape(len(batch), -1).mean(1)
 

@@ -13,7 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from upmri.errors import InputError
-from upmri.flow.objective import DampedFilter, Filter, KrylovFilter, Normal, divergence, no_filter, projected_loss
+from upmri.flow.divergence import divergence
+from upmri.flow.objective import DampedFilter, Filter, KrylovFilter, Normal, filtered, loss_of, no_filter
 from upmri.flow.path import TimeLaw, interpolate
 from upmri.flow.sampler import Cyclic, read_out
 from upmri.flow.split import SplitLaw
@@ -94,10 +95,11 @@ class PaperLesson(Lesson):
 
         prediction = predict(at)
         aim = self._aim(judge.adjoint(batch.kspace), judge.normal(x1))
-        loss = projected_loss(prediction, judge, aim, project)
-        if self.divergence:
-            probe = self._probe(operator, batch)
-            term = divergence(predict, operator, at, probe, project, known=prediction)
+        probes = [self._probe(operator, batch)] if self.divergence else []
+        residual, goal, *probes = filtered(prediction, judge, aim, project, *probes)
+        loss = loss_of(prediction, residual, goal)
+        for b in probes:
+            term = divergence(predict, at, b, known=prediction)
             loss = loss + 2 * self._sign * (1 - t) * batch.sigma.square() * term
         return loss / z[0].numel()
 

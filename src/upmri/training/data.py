@@ -87,7 +87,8 @@ class Batch:
         """CN(0, I), (slice, *shape), other numbers at each call; drawn on the device, where it is many times faster."""
         device = self.kspace.device
         seeds = [int(torch.randint(2**62, (), generator=generator)) for generator in self.generators]
-        return torch.stack([complex_normal(shape, torch.Generator(device).manual_seed(seed)) for seed in seeds])
+        drawn = [complex_normal(shape, torch.Generator(device).manual_seed(seed)) for seed in seeds]
+        return torch.stack(drawn).to(self.kspace.dtype)
 
     def divided(self, law: SplitLaw) -> tuple[Tensor, Tensor, Tensor]:
         """Θ, Ξ and Λ of the lines, each of the mask's shape."""
