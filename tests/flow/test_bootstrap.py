@@ -10,7 +10,7 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import maximum_bipartite_matching
 
 from upmri.flow import bootstrap
-from upmri.flow.bootstrap import errors, moved
+from upmri.flow.bootstrap import deviation, errors, moved
 from upmri.physics.masks import calibration_region, equispaced, poisson_disc, random_lines
 from upmri.physics.sense import SenseOperator
 
@@ -213,3 +213,19 @@ def test_the_same_generator_gives_the_same_errors(problem):
     operator, image, sigma = problem
     assert torch.equal(draw(operator, image, sigma, 9), draw(operator, image, sigma, 9))
     assert not torch.allclose(draw(operator, image, sigma, 9), draw(operator, image, sigma, 9, seed=1))
+
+
+def test_deviation_is_a_mean_over_neighbours():
+    """(|draw| − |mean|)², averaged over draws and over 5×5 pixels, or what there is of them at the edge."""
+    mean = torch.full((2, 9, 9), 3.0) * torch.exp(torch.tensor(0.7j))
+    drawn = mean.expand(4, -1, -1, -1).clone()
+    drawn[0, 0, 4, 4] *= 1 + 2 / 3  # |draw| − |mean| = 2
+    drawn[1, 1, 0, 0] *= 1 - 1 / 3
+    drawn[2, 0] *= 1j  # of no consequence for magnitudes
+    std = deviation(drawn, mean)
+    expected = torch.zeros(2, 9, 9)
+    expected[0, 2:7, 2:7] = (2**2 / 4 / 25) ** 0.5
+    for y in range(3):
+        for x in range(3):
+            expected[1, y, x] = (1 / 4 / ((3 + y) * (3 + x))) ** 0.5
+    assert torch.allclose(std, expected, atol=1e-3)

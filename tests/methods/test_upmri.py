@@ -9,10 +9,11 @@ import torch
 import upmri
 from upmri import InputError, weights
 from upmri.evaluation import evaluate
+from upmri.flow.bootstrap import deviation
 from upmri.flow.split import SplitLaw
 from upmri.methods.base import Problem
 from upmri.methods.sense import default_damping
-from upmri.methods.upmri import UpmriLesson, deviation, held_out_gain
+from upmri.methods.upmri import UpmriLesson, held_out_gain
 from upmri.physics.fourier import fft2c, mirror
 from upmri.physics.masks import poisson_disc
 from upmri.physics.sense import SenseOperator
@@ -175,22 +176,6 @@ def test_the_deviation_of_samples_along_the_flow_is_theirs(scan, model):
 def test_the_deviation_by_the_bootstrap_is_that_of_magnitudes_around_the_image(scan, model):
     rec = recon(scan, model, samples=4)
     assert torch.allclose(rec.std, deviation(rec.samples, rec.image), rtol=1e-3, atol=1e-5)
-
-
-def test_deviation_is_a_mean_over_neighbours():
-    """(|draw| − |mean|)², averaged over draws and over 5×5 pixels, or what there is of them at the edge."""
-    mean = torch.full((2, 9, 9), 3.0) * torch.exp(torch.tensor(0.7j))
-    drawn = mean.expand(4, -1, -1, -1).clone()
-    drawn[0, 0, 4, 4] *= 1 + 2 / 3  # |draw| − |mean| = 2
-    drawn[1, 1, 0, 0] *= 1 - 1 / 3
-    drawn[2, 0] *= 1j  # of no consequence for magnitudes
-    std = deviation(drawn, mean)
-    expected = torch.zeros(2, 9, 9)
-    expected[0, 2:7, 2:7] = (2**2 / 4 / 25) ** 0.5
-    for y in range(3):
-        for x in range(3):
-            expected[1, y, x] = (1 / 4 / ((3 + y) * (3 + x))) ** 0.5
-    assert torch.allclose(std, expected, atol=1e-3)
 
 
 def test_the_spread_on_the_card_scales_the_bootstrap(scan, model, folder):

@@ -189,3 +189,12 @@ def test_wrong_shapes(maps, mask, field):
 def test_unknown_solver(rng):
     with pytest.raises(InputError, match="^solver"):
         problem(rng).solve(rng(*SHAPE), 0.1, "magic")
+
+
+def test_acceleration_of_each_slice(rng):
+    lines = torch.zeros(2, 1, 8, dtype=torch.bool)
+    lines[0, 0, :2] = lines[1] = True
+    assert SenseOperator(rng(2, 3, 4, 8), lines).acceleration.tolist() == [4, 1]
+    points = torch.zeros(1, 4, 8, dtype=torch.bool)
+    points[0, 0, :4] = True
+    assert SenseOperator(rng(1, 3, 4, 8), points).acceleration.tolist() == [8]

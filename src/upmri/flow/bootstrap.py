@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
+import torch.nn.functional as nnf
 from torch import Tensor
 
 from upmri.physics.masks import calibration_region
@@ -18,6 +19,8 @@ from upmri.physics.simulate import complex_normal
 
 # Slices that are worked on side by side.
 _TOGETHER = 16
+# Pixels to each side that a pixel's deviation is taken over.
+_NEIGHBOURS = 2
 
 
 def errors(
@@ -88,3 +91,10 @@ def moved(mask: Tensor, readout: int, generator: torch.Generator) -> Tensor:
         choice = free[torch.randint(len(free), (1,), generator=generator)][0]
         result[top + int(choice[0]), left + int(choice[1])] = True
     return result
+
+
+def deviation(drawn: Tensor, mean: Tensor) -> Tensor:
+    """Deviation of the magnitude, (slice, H, W), over a few pixels around each: so few draws say little of one."""
+    variance = (drawn.abs() - mean.abs()).square().mean(0)
+    window = 2 * _NEIGHBOURS + 1
+    return nnf.avg_pool2d(variance[:, None], window, 1, _NEIGHBOURS, count_include_pad=False)[:, 0].sqrt()

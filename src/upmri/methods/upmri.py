@@ -13,12 +13,11 @@ from functools import partial
 from typing import Any
 
 import torch
-import torch.nn.functional as nnf
 from torch import Tensor, nn
 
 from upmri import weights
 from upmri.errors import InputError
-from upmri.flow.bootstrap import errors
+from upmri.flow.bootstrap import deviation, errors
 from upmri.flow.conditional import LAST, Mirrored, Predictor, read_out, sample
 from upmri.flow.held_out import HeldOut
 from upmri.flow.objective import Identity, no_filter, projected_loss
@@ -37,8 +36,8 @@ from upmri.training.data import Batch
 _ROUGH = 8
 # Of the signal's energy: below this SENSE's error is rounding, as in a simulation without noise or gaps.
 _LEAST = 1e-4
-# Scans of the image that the factor of the bootstrap is fitted with, and pixels to each side in its deviation.
-_REPLICATES, _NEIGHBOURS = 8, 2
+# Scans of the image that the factor of the bootstrap is fitted with.
+_REPLICATES = 8
 # Least and most of a ratio of energies that is believed, where the factor's law is anchored, and the variance of log R
 # below which scans are of much the same rate.
 _RATIOS, _RATE, _SAME_RATE = (0.04, 25.0), 4.0, 0.01
@@ -156,7 +155,7 @@ class UpmriLesson(Lesson):
             samples = batch.kspace.shape[1] * test.judge.mask.expand(-1, batch.kspace.shape[2], -1).sum((1, 2))
             true = test.error(image) - batch.sigma.square() * samples
             ratios.append((true / foretold).clamp(*_RATIOS).sqrt())
-            rates.append(_acceleration(test.operator))
+            rates.append(test.operator.acceleration)
         y, x = torch.cat(ratios).log(), (torch.cat(rates) / _RATE).log()
         power = (x - x.mean()) @ (y - y.mean()) / len(x) / (x.var(correction=0) + _SAME_RATE)
         factor = (y.mean() - power * x.mean()).exp()
@@ -253,7 +252,7 @@ class Upmri(Learned):
             )
         again = partial(read_out, network)
         off = errors(again, problem.operator, mean, problem.sigma, problem.generator, self.samples)
-        spread, rate = card["spread"], _acceleration(problem.operator)[:, None, None] / _RATE
+        spread, rate = card["spread"], problem.operator.acceleration[:, None, None] / _RATE
         drawn = mean - spread["factor"] * rate ** spread["power"] * off
         return Estimate(mean, drawn, deviation(drawn, mean))
 
@@ -284,18 +283,6 @@ def adapted(model: weights.Model, problem: Problem, steps: int) -> nn.Module:
             lesson.loss(network, batch).mean().backward()
             optimiser.step()
     return network.requires_grad_(False)
-
-
-def _acceleration(operator: SenseOperator) -> Tensor:
-    """R of each slice."""
-    return 1 / operator.mask.float().mean((1, 2))
-
-
-def deviation(drawn: Tensor, mean: Tensor) -> Tensor:
-    """Deviation of the magnitude, (slice, H, W), over a few pixels around each: so few draws say little of one."""
-    variance = (drawn.abs() - mean.abs()).square().mean(0)
-    window = 2 * _NEIGHBOURS + 1
-    return nnf.avg_pool2d(variance[:, None], window, 1, _NEIGHBOURS, count_include_pad=False)[:, 0].sqrt()
 
 
 def held_out_gain(model: weights.Model, problem: Problem) -> float:

@@ -69,6 +69,11 @@ class SenseOperator:
         """Where any coil sees anything, bool (slice, H, W)."""
         return (self._rows != 0).any(2)
 
+    @property
+    def acceleration(self) -> Tensor:
+        """R of each slice, (slice,)."""
+        return 1 / self.mask.float().mean((1, 2))
+
     def forward(self, image: Tensor) -> Tensor:
         """A x: (…, slice, H, W) → (…, slice, coil, H, W)."""
         return self.mask[:, None] * fft2c(self.maps * image[..., None, :, :])
