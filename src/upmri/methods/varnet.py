@@ -1,4 +1,4 @@
-"""VarNet (Hammernik et al. 2018): unrolled gradient steps learnt from full images."""
+"""VarNet (Hammernik et al. 2018): cascades, each with a U-Net of its own, learnt from full images."""
 
 from __future__ import annotations
 
@@ -40,6 +40,6 @@ class Varnet(OneEvaluation):
     """
 
     name = "varnet"
-    summary = "unrolled gradient steps with a U-Net each, learnt from full images"
+    summary = "cascades with a U-Net each and exact data consistency, learnt from full images"
     needs = "full images"
     lesson = VarNetLesson

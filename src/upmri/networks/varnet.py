@@ -1,4 +1,4 @@
-"""VarNet (Hammernik et al. 2018): gradient steps towards the data, each with a network of its own."""
+"""VarNet (Hammernik et al. 2018) with exact data consistency: cascades, each with a network of its own."""
 
 from __future__ import annotations
 
@@ -10,16 +10,17 @@ from upmri.physics.sense import SenseOperator
 
 
 class VarNet(nn.Module):
-    """K cascades that share nothing.
+    """K cascades whose networks share nothing, and one damping λ > 0.
 
-    From x = A*y, each cascade goes one step down the gradient of ½‖Ax − y‖² and adds what its network sees fit:
+    From x = (N + λI)⁻¹ A*y, each cascade adds what its network sees fit and returns to the data:
 
-        x ← x − λ_k (N x − A*y) + D U_k(x).
+        z = x + D U_k(x),    x = (N + λI)⁻¹ (A*y + λ z).
 
     U_k is a small U-Net. It replaces the gradient of Hammernik's field of experts, −Σ_i K_iᵀ φ_i(K_i x), filters of
-    11×11 with learnt activations: the data step is the paper's, the regulariser is not. D keeps the object's support,
-    outside which no coil would hold what the U-Net puts there. No solve is needed, so any mask costs the same, and the
-    data are never put in place of what the network says of them.
+    11×11 with learnt activations. The solve replaces his gradient step x − λ_k (N x − A*y): ten of those go a short
+    way towards the data where few lines were sampled, and leave what was sampled as the last network puts it, which a
+    loss on other samples never looks at. D keeps the object's support, outside which no coil would hold what the U-Net
+    puts there.
 
     Parameters
     ----------
@@ -28,14 +29,14 @@ class VarNet(nn.Module):
     width
         Channels of a U-Net's first level; it has three, of 1, 2 and 3 times as many. With 32 and ten cascades there are
         3.7 million weights.
-    step
-        λ_k at the start. They are learnt, as logarithms, so that they stay positive; up to 2 a step is stable.
+    damping
+        λ at the start; it is learnt, as its logarithm, and shared, so that N is factorised once.
     """
 
-    def __init__(self, *, cascades: int = 10, width: int = 32, step: float = 1.0) -> None:
+    def __init__(self, *, cascades: int = 10, width: int = 32, damping: float = 0.02) -> None:
         super().__init__()
         self.networks = nn.ModuleList(UNet(width) for _ in range(cascades))
-        self.log_steps = nn.Parameter(torch.full((cascades,), step).log())
+        self.log_damping = nn.Parameter(torch.tensor(damping).log())
 
     def forward(self, operator: SenseOperator, adjoint: Tensor) -> Tensor:
         """Predict the image, (slice, H, W).
@@ -45,8 +46,9 @@ class VarNet(nn.Module):
         operator, adjoint
             A and A*y, (slice, H, W).
         """
-        support = operator.support
-        x = adjoint
-        for network, step in zip(self.networks, self.log_steps.exp(), strict=True):
-            x = x - step * (operator.normal(x) - adjoint) + support * on_channels(network, x)
+        damping, support = self.log_damping.exp(), operator.support
+        x = operator.solve(adjoint, damping)
+        for network in self.networks:
+            z = x + support * on_channels(network, x)
+            x = operator.solve(adjoint + damping * z, damping)
         return x
