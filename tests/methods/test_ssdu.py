@@ -5,7 +5,6 @@ from dataclasses import replace
 import pytest
 import torch
 
-import upmri
 from upmri.methods.base import Problem
 from upmri.methods.ssdu import SsduLesson
 from upmri.physics.fourier import fft2c
@@ -23,8 +22,7 @@ kinds = pytest.mark.parametrize(
 
 
 @pytest.fixture
-def batch():
-    scan = upmri.simulate(upmri.demo.brain()[:2, ::3, ::3], coils=4, acceleration=2, acs=10, noise=0.02)
+def batch(scan):
     problem = Problem(scan, torch.device("cpu"), torch.Generator())
     return Batch(problem.kspace, problem.operator.maps, problem.operator.mask, problem.sigma, None, (5, 6))
 
@@ -36,7 +34,7 @@ class Watched:
         torch.manual_seed(0)
         self.network, self.answer = lesson.network(), answer
         for name, parameter in self.network.named_parameters():
-            if name != "log_steps" and parameter.count_nonzero() == 0:
+            if name != "log_damping" and parameter.count_nonzero() == 0:
                 torch.nn.init.normal_(parameter, std=0.1)
 
     def __call__(self, operator, adjoint):

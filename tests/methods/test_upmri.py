@@ -44,11 +44,6 @@ def recon(scan, model=None, **settings):
 
 
 @pytest.fixture(scope="module")
-def scan():
-    return upmri.simulate(upmri.demo.brain()[:2, ::3, ::3], coils=4, acceleration=2, acs=10, noise=0.02)
-
-
-@pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("weights")
 

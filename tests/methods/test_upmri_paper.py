@@ -25,20 +25,8 @@ EXACT = 60  # so many conjugate gradients are exact
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    """A network that does something: its last convolution would start at zero."""
-    lesson = PaperLesson(size="tiny")
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        network = lesson.network()
-        torch.nn.init.normal_(network.network.out.weight, std=0.05)
-    path = tmp_path_factory.mktemp("weights") / "paper.safetensors"
-    return weights.save(path, network.state_dict(), "upmri-paper", lesson, {"name": "paper"})
-
-
-@pytest.fixture(scope="module")
-def scan():
-    return upmri.simulate(upmri.demo.brain()[:2, ::3, ::3], coils=4, acceleration=2, acs=10, noise=0.02)
+def model(save):
+    return save("upmri-paper", PaperLesson(size="tiny"))
 
 
 def recon(scan, model=None, **settings):
