@@ -102,9 +102,10 @@ class Plain:
         error = square(w.sqrt() * (self.forward(x) - y)) - sigma**2 * w.expand_as(y.real).sum((1, 2, 3))
         return x, error + 2 * sigma**2 * (b.conj() * change).real.sum((1, 2, 3))
 
-    def inconsistency(self, network, x, sigma, e):
+    def inconsistency(self, network, x, sigma, e, moving):
         """‖f(A*(A x + σ₀ e)) − x‖²."""
-        return square(network(self, self.adjoint(self.forward(x) + sigma[:, None, None, None] * e)) - x)
+        again = network(self, self.adjoint(self.forward(x) + sigma[:, None, None, None] * e))
+        return square(again - (x if moving else x.detach()))
 
 
 def square(values):
@@ -135,7 +136,7 @@ def twice_measured(Watched, Plain, batch, monkeypatch, rng):
         found = lesson.loss(network, batch)
         x, error = Plain(batch.maps, batch.mask).sure(network, batch, b, batch.mask[:, None].double())
         target, maps, mask = second(x, network)
-        gap = Plain(maps, mask).inconsistency(network, target, batch.sigma, e)
+        gap = Plain(maps, mask).inconsistency(network, target, batch.sigma, e, lesson.moving)
         samples, pixels = batch.mask.sum((1, 2)) * x.shape[-2], x[0].numel()
         network.agrees(found, (error / samples + alpha * gap / pixels) * pixels / square(batch.kspace))
 

@@ -37,9 +37,10 @@ def test_of_all_lines_there_is_one_mask():
     assert torch.equal(redraw(few, 8, torch.Generator()), few)
 
 
+@pytest.mark.parametrize("moving", [False, True])
 @pytest.mark.parametrize("bend", [0.0, 0.5], ids=["linear", "nonlinear"])
-def test_the_loss_and_its_gradient_written_out(batch, twice_measured, bend):
-    lesson = MoiLesson(alpha=0.7)
+def test_the_loss_and_its_gradient_written_out(batch, twice_measured, bend, moving):
+    lesson = MoiLesson(alpha=0.7, moving=moving)
     twice_measured(lesson, 0.7, bend, lambda x, network: (x, batch.maps, network.asked[2][0].mask))
 
 

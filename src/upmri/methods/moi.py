@@ -26,8 +26,8 @@ class MoiLesson(Unrolls):
 
         [SURE(x̂)/s + α ‖x̂ − f(A_g*(A_g x̂ + e), A_g)‖²] / ‖y‖² → min.
 
-    Means over samples and over pixels so weigh 1 : α, as published, however many coils there are. Gradients flow
-    through x̂ as what is measured and as the target. Without the first term f = 0 would be best.
+    Means over samples and over pixels so weigh 1 : α, as published, however many coils there are. Without the first
+    term f = 0 would be best.
 
     Parameters
     ----------
@@ -37,9 +37,12 @@ class MoiLesson(Unrolls):
         λ at the start.
     alpha
         α.
+    moving
+        Let gradients flow through x̂ as the target, too, as published. In short trainings it then hardly learns.
     """
 
     alpha: float = 1.0
+    moving: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -52,7 +55,8 @@ class MoiLesson(Unrolls):
         error, image = sure(network, operator, batch.kspace, batch.sigma, batch.unit_noise(*batch.kspace.shape[1:]))
         masks = [redraw(mask, readout, g) for mask, g in zip(batch.lines, generators, strict=True)]
         other = SenseOperator(batch.maps, torch.stack(masks))
-        gap = inconsistency(network, other, image, batch.sigma, batch.unit_noise(*batch.kspace.shape[1:]))
+        noise = batch.unit_noise(*batch.kspace.shape[1:])
+        gap = inconsistency(network, other, image, batch.sigma, noise, moving=self.moving)
         share = batch.mask.to(error.dtype).mean((1, 2))
         return (error / share + self.alpha * gap) / energy(batch.mask, batch.kspace)
 

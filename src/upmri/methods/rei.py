@@ -27,7 +27,7 @@ class ReiLesson(Cascades):
 
     Means over samples and over pixels so weigh 1 : α, as published, however many coils there are. A_T = M F (T S) has
     the scan's lines, and its maps turned with the image: with the maps left where they were, T x̂ would reach beyond
-    their support, where nothing is measured. One turn a slice and step; gradients flow through all three evaluations.
+    their support, where nothing is measured. One turn a slice and step.
 
     Parameters
     ----------
@@ -35,12 +35,15 @@ class ReiLesson(Cascades):
         Of the network: how many cascades, and channels of each U-Net's first level.
     alpha
         α.
+    moving
+        Let gradients flow through T x̂ as the target, too, as published. In short trainings it then hardly learns.
     transform
         T: ``rotations`` by any angle, as published, ``turns`` by multiples of 90°, which interpolate nothing, or
         ``flips``, which tell of a line no more than its mirror image does.
     """
 
     alpha: float = 1.0
+    moving: bool = False
     transform: Transform = "rotations"
 
     def __post_init__(self) -> None:
@@ -56,7 +59,7 @@ class ReiLesson(Cascades):
         error, image = sure(network, operator, batch.kspace, batch.sigma, batch.unit_noise(*batch.kspace.shape[1:]))
         turned, maps = turn_scan(image, batch.maps, draw_turns(self.transform, generators))
         noise = batch.unit_noise(*batch.kspace.shape[1:])
-        gap = inconsistency(network, SenseOperator(maps, batch.mask), turned, batch.sigma, noise)
+        gap = inconsistency(network, SenseOperator(maps, batch.mask), turned, batch.sigma, noise, moving=self.moving)
         share = batch.mask.to(error.dtype).mean((1, 2))
         return (error / share + self.alpha * gap) / energy(batch.mask, batch.kspace)
 
