@@ -607,3 +607,19 @@ def test_the_factor_is_fitted_to_what_held_out_lines_say(monkeypatch, factor, po
     spread = LESSON.calibrate(wrong, batches)["spread"]
     assert spread["factor"] == pytest.approx(factor, rel=0.03)
     assert spread["power"] == pytest.approx(power, abs=0.07)
+
+
+def test_light_cascades_serve_as_the_one_network_does(scan, batch, tmp_path):
+    lesson = replace(LESSON, cascades=2, width=4)
+    torch.manual_seed(0)
+    made = lesson.network()
+    assert len(made.networks) == 2
+    for light in made.networks:
+        torch.nn.init.normal_(light.out.weight, std=0.02)
+    loss = lesson.loss(made, batch)
+    assert (loss > 0).all()
+    loss.sum().backward()
+    path = weights.save(tmp_path / "light.safetensors", made.state_dict(), "upmri", lesson, {"name": "light"})
+    one, again = (recon(scan, path, adapt=adapt, samples=2, steps=2, seed=0).image for adapt in (0, 1))
+    assert torch.isfinite(torch.as_tensor(one)).all()
+    assert not (one == again).all()

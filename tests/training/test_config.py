@@ -147,6 +147,8 @@ def test_what_is_missing_is_named(write, text, key):
         ({"sice": "tiny"}, "lesson.sice"),
         ({"size": "huge"}, "lesson.size"),
         ({"blocks": 0}, "lesson.blocks"),
+        ({"cascades": -1}, "lesson.cascades"),
+        ({"cascades": 2, "width": 0}, "lesson.width"),
         ({"split": {"judgd": [0, 1]}}, "lesson.split.judgd"),
         ({"split": {"judged": [0, "all"]}}, "lesson.split.judged[1]"),
         ({"time": {"scale": "wide"}}, "lesson.time.scale"),

@@ -28,6 +28,7 @@ from upmri.methods.base import Estimate, Lesson, Method, Problem
 from upmri.methods.learned import Learned
 from upmri.methods.sense import default_damping
 from upmri.networks.adm import SIZES
+from upmri.networks.cascaded import Cascaded
 from upmri.networks.unrolled import Unrolled
 from upmri.physics.sense import SenseOperator
 from upmri.training.data import Batch
@@ -62,6 +63,8 @@ class UpmriLesson(Lesson):
     ----------
     size, blocks, damping
         Of the network: the U-Net's size, how often it is used, λ at the start.
+    cascades, width
+        So many light U-Nets of this width, each used once, instead of the one; 0 for none.
     split
         How lines are divided.
     time, path_every
@@ -75,6 +78,8 @@ class UpmriLesson(Lesson):
     size: str = "small"
     blocks: int = 3
     damping: float = 0.02
+    cascades: int = 0
+    width: int = 24
     split: SplitLaw = field(default_factory=SplitLaw)
     time: TimeLaw = field(default_factory=lambda: TimeLaw(location=-3.0, scale=1.2))
     path_every: int = 4
@@ -86,9 +91,15 @@ class UpmriLesson(Lesson):
             raise InputError(f"lesson.size: expected one of {', '.join(SIZES)}, got {self.size!r}")
         if not 1 <= self.blocks <= 64:
             raise InputError(f"lesson.blocks: expected 1 to 64, got {self.blocks}")
+        if not 0 <= self.cascades <= 64:
+            raise InputError(f"lesson.cascades: expected 0 to 64, got {self.cascades}")
+        if not 1 <= self.width <= 256:
+            raise InputError(f"lesson.width: expected 1 to 256, got {self.width}")
 
     def network(self) -> nn.Module:
         """The unrolled network."""
+        if self.cascades:
+            return Cascaded(cascades=self.cascades, width=self.width, damping=self.damping)
         return Unrolled(replace(SIZES[self.size], inputs=4), blocks=self.blocks, damping=self.damping)
 
     def loss(self, network: nn.Module, batch: Batch) -> Tensor:

@@ -33,7 +33,7 @@ class Cnn(nn.Sequential):
 
 
 class UNet(nn.Module):
-    """A plain U-Net without attention, (batch, 2, H, W) → (batch, 2, H, W) for any H×W.
+    """A plain U-Net without attention, (batch, inputs, H, W) → (batch, 2, H, W) for any H×W.
 
     Every level has two convolutions of 3×3 with group norm and ReLU, is half as large in each direction as the one
     above (mean pooling), and is joined to it again on the way up (nearest neighbour).
@@ -42,12 +42,14 @@ class UNet(nn.Module):
     ----------
     width, multipliers
         Channels of the first level, and their multiples at each level.
+    inputs
+        Channels that go in.
     """
 
-    def __init__(self, width: int = 32, multipliers: tuple[int, ...] = (1, 2, 3)) -> None:
+    def __init__(self, width: int = 32, multipliers: tuple[int, ...] = (1, 2, 3), *, inputs: int = 2) -> None:
         super().__init__()
         levels = [width * m for m in multipliers]
-        self.down = nn.ModuleList(_pair(i, o) for i, o in zip([2, *levels[:-1]], levels, strict=True))
+        self.down = nn.ModuleList(_pair(i, o) for i, o in zip([inputs, *levels[:-1]], levels, strict=True))
         self.up = nn.ModuleList(_pair(low + high, high) for high, low in pairwise(levels))
         self.out = _last(width, 1)
 

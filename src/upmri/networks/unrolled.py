@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from functools import lru_cache
 
 import torch
@@ -70,13 +71,17 @@ class Unrolled(nn.Module):
         times = t.expand(*noisy.shape[:-2]).flatten()
         support = operator.support
         x = operator.solve(adjoint, damping).expand_as(noisy)
-        for _ in range(self.blocks):
+        for network in self.stages():
             turn = torch.where(support, smooth_phase_of(x), 1)  # beyond it there is but rounding to turn by
             seen = turn.conj()[..., None, :, :] * torch.stack([x, shown], -3)
-            change = complex_image(self.network(channels(seen.flatten(0, -4)), times)).reshape(x.shape)
+            change = complex_image(network(channels(seen.flatten(0, -4)), times)).reshape(x.shape)
             z = x + support * turn * change
             x = operator.solve(adjoint + damping[:, None, None] * z, damping)
         return x
+
+    def stages(self) -> Iterable[nn.Module]:
+        """The network of each block."""
+        return [self.network] * self.blocks
 
 
 def smooth_phase_of(image: Tensor) -> Tensor:
