@@ -95,7 +95,9 @@ def test_a_lesson_with_everything_changed_comes_back(tmp_path):
     from upmri.flow.path import TimeLaw
     from upmri.flow.split import SplitLaw
 
-    lesson = UpmriLesson("tiny", 2, 0.5, SplitLaw((0.1, 0.2), (0.3, 0.4), 0.5), TimeLaw(1.0, 2.0, 0.1), 7, 0.2, True)
+    lesson = UpmriLesson(
+        "tiny", 2, 0.5, 2, 5, SplitLaw((0.1, 0.2), (0.3, 0.4), 0.5), TimeLaw(1.0, 2.0, 0.1), 7, 0.2, True
+    )
     path = weights.save(tmp_path / "x.safetensors", tensors(lesson), "upmri", lesson, {})
     assert weights.load(path).lesson == lesson
 
