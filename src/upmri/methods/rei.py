@@ -36,7 +36,7 @@ class ReiLesson(Cascades):
     alpha
         α.
     moving
-        Let gradients flow through T x̂ as the target, too, as published. In short trainings it then hardly learns.
+        Let gradients flow through T x̂ as the target, too, as published; a short training then gained half as much.
     transform
         T: ``rotations`` by any angle, as published, ``turns`` by multiples of 90°, which interpolate nothing, or
         ``flips``, which tell of a line no more than its mirror image does.
