@@ -1,0 +1,34 @@
+"""The weights for comparison: each is what its configuration makes."""
+
+from pathlib import Path
+
+import pytest
+
+from upmri import weights
+from upmri.methods import find
+from upmri.settings import build
+from upmri.training.config import read_config
+
+ROOT = Path(__file__).parents[2]
+FILES = sorted((ROOT / "models").glob("*.safetensors"))
+
+
+def test_they_are_small_enough_to_be_kept():
+    assert 0 < sum(path.stat().st_size for path in FILES) < 60 * 2**20
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_they_are_what_their_configurations_make(path, monkeypatch):
+    monkeypatch.setenv("UPMRI_DATA", "anywhere")
+    anatomy, _, method = path.stem.partition("-")
+    config = read_config(ROOT / "configs" / anatomy / f"{method}.yaml")
+    model = weights.load(path)
+    card, training = model.card, model.card["training"]
+    assert (card["name"], model.method) == (config.name, config.method) == (path.stem, method)
+    assert model.lesson == build(find(method).lesson, config.lesson, "lesson")
+    assert card["about"].split() == config.about.split()
+    assert card["data"]["accelerations"] == list(config.train.accelerations)
+    assert card["data"]["noise"] == list(config.train.noise)
+    keys = ("steps", "batch", "rate", "schedule", "warmup", "weight_decay", "ema", "precision")
+    assert {key: training[key] for key in keys} == {key: getattr(config, key) for key in keys}
+    assert 235 < training["seconds"] < 255
