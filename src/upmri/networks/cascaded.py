@@ -14,7 +14,8 @@ from upmri.networks.unrolled import Unrolled
 class Cascaded(Unrolled):
     """:class:`Unrolled` with a network of its own for each block: K light U-Nets in full resolution, without attention.
 
-    A candidate: in trials of four minutes it was ahead of the one U-Net that all blocks share, and longer ones are due.
+    In trials of four minutes it was ahead of the large U-Net that all blocks share, and behind a light one that is used
+    as often (docs/benchmark.md): that one is to replace both.
 
     Parameters
     ----------
