@@ -2,7 +2,7 @@
 
     python benchmarks/recon.py [--json] [--device auto] [--size 320] [--batch 8] [--repeats 3] [--only reconstruction]
 
-Reconstruction: 20 evaluations of the `small` U-Net with exact data consistency after each, set-up included (A*y,
+Reconstruction: 20 evaluations of the U-Net of `upmri`, with exact data consistency after each, set-up included (A*y,
 building and factoring the normal operator), over the same 20 evaluations alone. Training: one step of the default
 lesson (off the path, and on it), over the passes of the U-Net that it contains, alone. Simulated heads. On the CPU CPU
 time counts, which is work and not waiting for others' work; the two take turns, and medians are compared.
@@ -14,7 +14,6 @@ import argparse
 import json
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -24,7 +23,6 @@ from upmri.memory import keep_freed
 from upmri.methods import pick_device
 from upmri.methods.upmri import UpmriLesson
 from upmri.methods.upmri_paper import PaperLesson
-from upmri.networks.adm import SIZES
 from upmri.networks.unrolled import Unrolled
 from upmri.physics.phantom import image
 from upmri.physics.sense import SenseOperator
@@ -69,11 +67,11 @@ def batch(size: int, count: int, device: torch.device, step: int) -> Batch:
 def reconstruction(data: Batch, device: torch.device, repeats: int) -> dict[str, float]:
     """Set-up and 20 evaluations, over 20 evaluations."""
     torch.manual_seed(0)
-    network = Unrolled(replace(SIZES["small"], inputs=4), blocks=EVALUATIONS).to(device).eval()
+    network = Unrolled(cascades=EVALUATIONS).to(device).eval()
     if device.type == "cuda":
         network.network.to(torch.bfloat16)
-    channels = torch.randn(len(data), 4, *data.kspace.shape[-2:], device=device)
-    ones = torch.ones(len(data), device=device)
+    weight = network.network.out.weight
+    channels = torch.randn(len(data), 2, *data.kspace.shape[-2:], dtype=weight.dtype, device=device)
 
     def whole() -> None:
         operator = SenseOperator(data.maps, data.mask)
@@ -81,7 +79,7 @@ def reconstruction(data: Batch, device: torch.device, repeats: int) -> dict[str,
 
     def bare() -> None:
         for _ in range(EVALUATIONS):
-            network.network(channels, ones)
+            network.network(channels)
 
     with torch.no_grad():
         row = compare(whole, bare, device, repeats)
@@ -93,24 +91,24 @@ def training(data: Batch, device: torch.device, repeats: int, kind: str) -> dict
     torch.manual_seed(0)
     lesson = PaperLesson() if kind == "paper" else UpmriLesson()
     network = lesson.network().to(device)
-    if device.type == "cuda" and kind != "paper":
-        network.network.to(torch.bfloat16).to(memory_format=torch.channels_last)
     unet = network.network
-    channels = torch.randn(len(data), 2 if kind == "paper" else 4, *data.kspace.shape[-2:], device=device)
-    ones = torch.ones(len(data), device=device)
-    blocks = 1 if kind == "paper" else lesson.blocks
+    if device.type == "cuda" and kind != "paper":
+        unet.to(torch.bfloat16).to(memory_format=torch.channels_last)
+    channels = torch.randn(len(data), 2, *data.kspace.shape[-2:], dtype=next(unet.parameters()).dtype, device=device)
+    inputs = (channels, torch.ones(len(data), device=device)) if kind == "paper" else (channels,)
+    times = 1 if kind == "paper" else lesson.cascades
 
     def step() -> None:
         lesson.loss(network, data).mean().backward()
         network.zero_grad()
 
     def bare() -> None:
-        for _ in range(blocks):
-            unet(channels, ones).float().square().mean().backward()
+        for _ in range(times):
+            unet(*inputs).float().square().mean().backward()
         if kind == "path":
             with torch.no_grad():
-                for _ in range(blocks):
-                    unet(channels, ones)
+                for _ in range(times):
+                    unet(*inputs)
         network.zero_grad()
 
     return compare(step, bare, device, repeats)

@@ -44,7 +44,7 @@ name: tiny
 about: bodies with ellipses
 output: runs/tiny
 method: upmri
-lesson: {size: tiny, blocks: 1}
+lesson: {cascades: 2, width: 8}
 train: {scans: [scans], share: [0, 0.8]}
 validation: {scans: [scans], share: [0.8, 1]}
 steps: 60

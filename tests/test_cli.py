@@ -18,7 +18,7 @@ from upmri.methods.upmri_paper import PaperLesson
 from upmri.physics.fourier import ifft2c
 from upmri.training.loop import DivergedError
 
-LESSON = UpmriLesson(size="tiny", blocks=1)
+LESSON = UpmriLesson(cascades=1, width=16)
 CARD = {"about": "ten apples", "licence": "CC0-1.0", "training": {"seconds": 12}, "figures": {"gain, dB": 2.5}}
 
 
@@ -327,19 +327,19 @@ def recipe(tmp_path):
     np.save(tmp_path / "images.npy", rows)
     (tmp_path / "small.yaml").write_text(
         "output: run\ntrain: {images: [images.npy], coils: 4, accelerations: [2.0]}\n"
-        "lesson: {size: tiny, blocks: 1}\nsteps: 4\nbatch: 2\nname: mine\nabout: '[b]three slices'\ndevice: cpu\n"
+        "lesson: {cascades: 1, width: 4}\nsteps: 4\nbatch: 2\nname: mine\nabout: '[b]three slices'\ndevice: cpu\n"
     )
 
 
 def test_train_and_use_what_was_learnt(run, recipe, scan, tmp_path):
-    done = run("train", "small.yaml", "--set", "steps=2", "--set", "lesson.blocks=2")
+    done = run("train", "small.yaml", "--set", "steps=2", "--set", "lesson.cascades=2")
     assert done.stdout == "run/mine.safetensors\n"
     for line in done.stderr.splitlines():  # lines that no scan has
         assert line.startswith("upmri: ")
     model = weights.load(tmp_path / "run" / "mine.safetensors")
-    assert (model.lesson.blocks, model.card["training"]["steps"]) == (2, 2)
+    assert (model.lesson.cascades, model.card["training"]["steps"]) == (2, 2)
     one_line(run("train", "small.yaml", code=2), "a run is there already", "--resume")
-    assert run("train", "small.yaml", "--set", "steps=2", "--set", "lesson.blocks=2", "--resume", "-q").stdout == ""
+    assert run("train", "small.yaml", "--set", "steps=2", "--set", "lesson.cascades=2", "--resume", "-q").stdout == ""
     run("recon", "scan.h5", "-m", "upmri", "--slices", "0", "--model", "run/mine.safetensors", "-q")
 
 
@@ -350,7 +350,7 @@ def test_train_and_use_what_was_learnt(run, recipe, scan, tmp_path):
         (["--set", "steps=0"], ["small.yaml", "steps", "at least 1"]),
         (["--set", "stpes=3"], ["small.yaml", "stpes"]),
         (["--set", "method=sense"], ["sense", "nothing to train"]),
-        (["--set", "lesson.size=planet"], ["planet", "tiny"]),
+        (["--set", "lesson.width=wide"], ["lesson.width", "wide"]),
         (["--set", "train.images=[nowhere.npy]"], ["nowhere.npy"]),
     ],
 )

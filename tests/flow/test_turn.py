@@ -7,7 +7,7 @@ import torch
 
 import upmri
 from upmri.flow.turn import draw_turns, turn, turn_scan
-from upmri.networks.unrolled import channels
+from upmri.networks.channels import channels
 from upmri.physics.sense import SenseOperator
 
 

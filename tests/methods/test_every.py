@@ -16,7 +16,7 @@ from upmri.training.prepare import prepare
 
 LEARNED = [name for name in names() if find(name).lesson is not None]
 OWNERS = [name for name in LEARNED if find(name).weights_of is None]
-TINY = {"size": "tiny", "blocks": 1, "cascades": 2, "unrolls": 2, "layers": 3, "width": 8}
+TINY = {"size": "tiny", "cascades": 2, "unrolls": 2, "layers": 3, "width": 8}
 IMAGES = upmri.demo.brain()[:, ::3, ::3]
 
 

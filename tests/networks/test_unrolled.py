@@ -1,11 +1,9 @@
 import math
-from dataclasses import replace
 
 import pytest
 import torch
 
-from upmri.networks.adm import SIZES
-from upmri.networks.unrolled import Unrolled, channels, complex_image, smooth_phase_of
+from upmri.networks.unrolled import Unrolled, smooth_phase_of
 from upmri.physics.fourier import fft2c, ifft2c
 from upmri.physics.sense import SenseOperator
 
@@ -23,19 +21,13 @@ NOISE = torch.tensor([0.01, 0.01])
 
 def network():
     torch.manual_seed(0)
-    return Unrolled(replace(SIZES["tiny"], inputs=4), blocks=2)
-
-
-def test_channels_round_trip(rng):
-    x = rng(2, 5, 7, dtype=torch.complex64)
-    assert torch.equal(complex_image(channels(x)), x)
-    assert torch.equal(channels(x)[:, 1], x.imag)
+    return Unrolled(cascades=2, width=4)
 
 
 def test_an_untaught_network_iterates_towards_the_data(problem):
     operator, x0 = problem
     adjoint = operator.normal(x0)
-    out = network()(operator, adjoint, adjoint, torch.zeros(2), NOISE)
+    out = network()(operator, adjoint, adjoint, torch.ones(2), NOISE)
     start = operator.solve(adjoint, 0.02)
     misfit = [(operator.normal(x) - adjoint).norm() for x in (start, out)]
     assert misfit[1] < misfit[0]
@@ -51,27 +43,24 @@ def test_knows_nothing_but_what_it_is_given(problem):
 
 def test_every_parameter_learns(problem):
     operator, x0 = problem
-    model, adjoint = network(), operator.normal(x0)
-    for parameter in model.parameters():
-        if parameter.abs().max() == 0:
-            torch.nn.init.normal_(parameter, std=0.1)
+    model, adjoint = taught(), operator.normal(x0)
     (model(operator, adjoint, adjoint, torch.full((2,), 0.3), NOISE) - x0).abs().square().sum().backward()
     assert all(p.grad is not None and p.grad.abs().max() > 0 for p in model.parameters())
 
 
 def test_the_less_noise_the_more_the_data_are_believed(problem):
-    """An untaught network with one block: x = (N + λI)⁻¹ (A*y + λ x̃), λ = 0.02 (σ₀/0.01)^1.5."""
+    """An untaught network with one cascade: x = (N + λI)⁻¹ (A*y + λ x̃), λ = 0.02 (σ₀/0.01)^1.5."""
     operator, x0 = problem
     adjoint, sigma = operator.normal(x0), torch.tensor([0.002, 0.04])
-    model = Unrolled(replace(SIZES["tiny"], inputs=4), blocks=1)
+    model = Unrolled(cascades=1, width=4)
     damping = 0.02 * (sigma / 0.01) ** 1.5
     start = operator.solve(adjoint, damping)
     expected = operator.solve(adjoint + damping[:, None, None] * start, damping)
-    assert torch.allclose(model(operator, adjoint, adjoint, torch.zeros(2), sigma), expected, atol=1e-4)
+    assert torch.allclose(model(operator, adjoint, adjoint, torch.ones(2), sigma), expected, atol=1e-4)
     assert torch.isfinite(model(operator, adjoint, adjoint, torch.zeros(2), torch.zeros(2)).abs()).all()
 
 
-def taught(problem):
+def taught():
     """A network that says something."""
     model = network().eval()
     for parameter in model.parameters():
@@ -80,9 +69,53 @@ def taught(problem):
     return model
 
 
+def test_a_point_of_the_path_is_one_more_measurement(problem):
+    """Untaught, one cascade: least squares with y and x_t, weighted by their noise, twice over, by dense algebra."""
+    operator, x0 = problem
+    noisy, sigma, t = x0.flip(-1), torch.tensor([0.01, 0.03]), torch.tensor([0.05, 0.2])
+    adjoint = operator.normal(x0)
+    made = Unrolled(cascades=1, width=4)(operator, adjoint, noisy, t, sigma)
+    for i in range(2):
+        basis = torch.eye(16 * 20, dtype=torch.complex64).reshape(-1, 16, 20)
+        one = SenseOperator(
+            operator.maps[i : i + 1].expand(320, -1, -1, -1), operator.mask[i : i + 1].expand(320, -1, -1)
+        )
+        normal = one.normal(basis).reshape(320, 320).mT.to(torch.complex128)
+        lam = 0.02 * (sigma[i].item() / 0.01) ** 1.5
+        # the inverse variances of a pixel of x_t/(1−t) and of a sample of y
+        pixel, sample = (1 - t[i].item()) ** 2 / (2 * t[i].item() ** 2), 1 / sigma[i].item() ** 2
+        weight = pixel / sample
+        b = (adjoint[i] + weight / (1 - t[i]) * noisy[i]).flatten().to(torch.complex128)
+        matrix = normal + (lam + weight) * torch.eye(320)
+        start = torch.linalg.solve(matrix, b)
+        expected = torch.linalg.solve(matrix, b + lam * start)
+        assert torch.allclose(made[i].flatten().to(torch.complex128), expected, atol=1e-4)
+
+
+def test_at_the_end_of_the_path_nothing_is_shown_and_at_its_beginning_the_image(problem):
+    operator, x0 = problem
+    model, adjoint = taught(), operator.normal(x0)
+    with torch.no_grad():
+        end = [model(operator, adjoint, z, torch.ones(2), NOISE) for z in (x0, -x0)]
+        beginning = model(operator, adjoint, x0, torch.zeros(2), NOISE)
+    assert torch.equal(*end)
+    assert (beginning - x0).norm() < 0.1 * (end[0] - x0).norm()
+
+
+def test_the_u_net_may_be_of_half_precision(problem):
+    operator, x0 = problem
+    model, adjoint, t = taught(), operator.normal(x0), torch.ones(2)
+    with torch.no_grad():
+        whole = model(operator, adjoint, x0, t, NOISE)
+        model.network.to(torch.bfloat16)
+        half = model(operator, adjoint, x0, t, NOISE)
+    assert half.dtype == torch.complex64
+    assert 0 < (half - whole).norm() < 0.05 * whole.norm()
+
+
 def test_a_scan_that_is_turned_gives_an_image_that_is_turned(problem):
     operator, x0 = problem
-    model, adjoint, t = taught(problem), operator.normal(x0), torch.full((2,), 0.3)
+    model, adjoint, t = taught(), operator.normal(x0), torch.full((2,), 0.3)
     turn = torch.polar(torch.tensor(1.0), torch.tensor(2.1))
     with torch.no_grad():
         image = model(operator, adjoint, x0, t, NOISE)
@@ -99,7 +132,7 @@ def test_the_network_sees_next_to_nothing_of_a_smooth_phase(rng):
     maps = (rng(1, 3, 1, 1, dtype=torch.complex64) * torch.ones(1, 3, 48, 40)).contiguous()
     maps = maps / maps.abs().square().sum(1, keepdim=True).sqrt()
     operator = SenseOperator(maps, torch.ones(1, 1, 40, dtype=torch.bool))
-    model, t, sigma = taught(None), torch.ones(1), NOISE[:1]
+    model, t, sigma = taught(), torch.ones(1), NOISE[:1]
     with torch.no_grad():
         plain, other = (
             model(operator, operator.normal(v[None]), 0 * v[None], t, sigma) for v in (magnitude, magnitude * field)

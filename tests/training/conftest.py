@@ -56,7 +56,7 @@ def make_config(heads, cache):
         plain = {
             "output": str(folder / "run"),
             "train": {"images": [str(heads)], "coils": 4, "accelerations": list(RATES)},
-            "lesson": {"size": "tiny", "blocks": 1, "path_every": 2} | (lesson or {}),
+            "lesson": {"cascades": 1, "width": 16, "path_every": 2} | (lesson or {}),
             "steps": 4,
             "batch": 2,
             "rate": 1e-3,

@@ -185,14 +185,14 @@ def test_it_learns_from_the_truth(config):
 @pytest.mark.parametrize(
     ("method", "lesson"),
     [
-        ("upmri", {"path_every": 1}),
-        ("upmri", {"supervised": True}),
-        ("upmri", {"blocks": 2, "path_every": 0}),
-        ("upmri-paper", {"iterations": 4}),
+        ("upmri", {"cascades": 1, "width": 4, "path_every": 1}),
+        ("upmri", {"cascades": 1, "width": 4, "supervised": True}),
+        ("upmri", {"cascades": 2, "width": 4, "path_every": 0}),
+        ("upmri-paper", {"size": "tiny", "iterations": 4}),
     ],
 )
 def test_every_lesson_can_be_taken(config, method, lesson):
-    settings = config(steps=2) | {"method": method, "lesson": {"size": "tiny", **lesson}}
+    settings = config(steps=2) | {"method": method, "lesson": lesson}
     model = weights.load(train(settings))
     assert model.method == method
     assert all(getattr(model.lesson, key) == value for key, value in lesson.items())
@@ -325,7 +325,7 @@ def test_a_run_that_is_there_is_not_overwritten(config):
         {"rate": 2e-3},
         {"steps": 6},
         {"precision": "bf16"},
-        {"lesson": {"size": "tiny", "blocks": 2, "path_every": 2}},
+        {"lesson": {"cascades": 2, "width": 4, "path_every": 2}},
         {"method": "upmri-paper", "lesson": {"size": "tiny"}},
     ],
 )
@@ -485,7 +485,7 @@ def assert_alike(one, two):
 def together(make_config, tmp_path_factory):
     """What two processes made of five runs, one after another: two good ones, two with NaN, and one that fails."""
     folder = tmp_path_factory.mktemp("together")
-    lessons = [{"size": "tiny", "blocks": 2, "path_every": n} for n in (0, 2)]
+    lessons = [{"cascades": 2, "width": 16, "path_every": n} for n in (0, 2)]
     good = pairs(make_config, folder, {"lesson": lessons[0], "cache": None}, {"lesson": lessons[1]})
     nan = [
         make_config(folder, {"damping": 0.03}, steps=8, log_every=n, save_every=3, output=str(folder / f"nan-{n}"))
@@ -577,8 +577,8 @@ def test_bfloat16_trains_and_keeps_single_precision(config):
     for settings in runs:
         train(settings)
     assert {tensor.dtype for tensor in state(runs[0]).values()} == {torch.float32}
-    start = dict(fresh(runs[0]).named_parameters())["network.stem.weight"]
-    steps = [(state(settings)["network.network.stem.weight"] - start).abs().max() for settings in runs]
+    start = dict(fresh(runs[0]).named_parameters())["network.down.0.0.0.weight"]
+    steps = [(state(settings)["network.network.down.0.0.0.weight"] - start).abs().max() for settings in runs]
     assert all(1e-6 < step < 6e-6 for step in steps)
     losses = [logged(settings, "loss") for settings in runs]
     assert losses[0] == pytest.approx(losses[1], rel=0.02)
@@ -613,7 +613,7 @@ def test_the_file_holds_the_average_in_half_precision_and_a_card(config):
     card = weights.card(path)
     assert (card["name"], card["about"], card["licence"]) == ("head", "sixteen ellipses", "CC0")
     assert card["method"] == "upmri"
-    assert card["lesson"]["blocks"] == 1
+    assert card["lesson"]["cascades"] == 1
     assert card["data"] | {"slices": 16, "simulated": True, "coils": 4} == card["data"]
     assert card["training"] | {"steps": 4, "batch": 2, "rate": 1e-3, "precision": "fp32"} == card["training"]
     assert card["training"]["validation"]["step"] == 4
@@ -654,7 +654,7 @@ def test_the_schedule_is_followed(config):
     one = config(steps=1, warmup=2, rate=1e-2, weight_decay=0.0, output=config()["output"] + "one")
     train(one)
     moved = state(one)["network.log_damping"] - fresh(one).log_damping
-    assert moved.abs().item() == pytest.approx(5e-3, rel=1e-3)  # Adam's first step is the rate itself
+    assert moved.abs().item() == pytest.approx(5e-3, rel=1e-4)  # Adam's first step is the rate itself
 
 
 def test_the_average_warms_up(config):
@@ -689,8 +689,8 @@ def test_gradients_are_clipped(config):
         moments = [tensor for key, tensor in state(settings).items() if key.startswith("exp_avg.")]
         norms[clip] = 10 * torch.cat([m.flatten() for m in moments]).norm().item()
         assert logged(settings, "gradient")[0] > 0.1  # as it was before
-    assert norms[1e-3] == pytest.approx(1e-3, rel=1e-3)
-    assert norms[1e6] == pytest.approx(logged(settings, "gradient")[0], rel=1e-3)
+    assert norms[1e-3] == pytest.approx(1e-3, rel=1e-4)
+    assert norms[1e6] == pytest.approx(logged(settings, "gradient")[0], rel=1e-4)
 
 
 # What cannot be trained
@@ -724,7 +724,9 @@ def test_a_run_may_begin_with_weights(config, tmp_path):
 def test_a_run_cannot_begin_with_another_network(config, tmp_path):
     first = train(config(steps=1, output=str(tmp_path / "first")))
     with pytest.raises(InputError, match="begin: .* another network"):
-        train(config(steps=1, begin=str(first), output=str(tmp_path / "second")) | {"lesson": {"size": "small"}})
+        train(
+            config(steps=1, begin=str(first), output=str(tmp_path / "second")) | {"lesson": {"cascades": 1, "width": 8}}
+        )
 
 
 def test_a_run_cannot_begin_with_the_weights_of_another_method(config, tmp_path):

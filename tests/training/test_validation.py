@@ -118,7 +118,7 @@ def test_batches_do_not_matter(slices):
         assert judge(twice, slices, batch) == pytest.approx(whole, abs=2e-4)
 
 
-@pytest.mark.parametrize("lesson", [UpmriLesson(size="tiny", blocks=1), PaperLesson(size="tiny")])
+@pytest.mark.parametrize("lesson", [UpmriLesson(cascades=1, width=4), PaperLesson(size="tiny")])
 def test_the_average_is_judged_and_nothing_is_changed(slices, lesson):
     torch.manual_seed(0)
     network, other = lesson.network(), lesson.network()

@@ -21,7 +21,7 @@ from upmri.methods.upmri import UpmriLesson
 from upmri.methods.upmri_paper import PaperLesson
 from upmri.physics.sense import SenseOperator
 
-LESSON = UpmriLesson(size="tiny", blocks=1)
+LESSON = UpmriLesson(cascades=1, width=4)
 
 
 def tensors(lesson, seed=0):
@@ -95,9 +95,7 @@ def test_a_lesson_with_everything_changed_comes_back(tmp_path):
     from upmri.flow.path import TimeLaw
     from upmri.flow.split import SplitLaw
 
-    lesson = UpmriLesson(
-        "tiny", 2, 0.5, 2, 5, SplitLaw((0.1, 0.2), (0.3, 0.4), 0.5), TimeLaw(1.0, 2.0, 0.1), 7, 0.2, True
-    )
+    lesson = UpmriLesson(2, 5, 0.5, SplitLaw((0.1, 0.2), (0.3, 0.4), 0.5), TimeLaw(1.0, 2.0, 0.1), 7, 0.2, True)
     path = weights.save(tmp_path / "x.safetensors", tensors(lesson), "upmri", lesson, {})
     assert weights.load(path).lesson == lesson
 
@@ -188,7 +186,7 @@ def changed(**more):
     return {**state, **more}
 
 
-STEM = "network.stem.weight"
+STEM = "network.down.0.0.0.weight"
 DEEP = "[" * 100_000 + "]" * 100_000
 
 HOSTILE = {
@@ -220,12 +218,11 @@ HOSTILE = {
     "method that learns nothing": lambda: raw(told(json.dumps(header(method="sense")))),
     "no lesson": lambda: raw(told(json.dumps(header(lesson=None)))),
     "lesson with a strange key": lambda: with_lesson(code="print()"),
-    "lesson of unknown size": lambda: with_lesson(size="planet"),
-    "lesson with a list for a size": lambda: with_lesson(size=["tiny"]),
-    "lesson of no blocks": lambda: with_lesson(blocks=0),
-    "lesson of many blocks": lambda: with_tensors(changed(), lesson={**asdict(LESSON), "blocks": 10**9}),
-    "lesson of text blocks": lambda: with_lesson(blocks="3"),
-    "lesson of half a block": lambda: with_lesson(blocks=1.5),
+    "lesson with a list for a width": lambda: with_lesson(width=[4]),
+    "lesson of no cascades": lambda: with_lesson(cascades=0),
+    "lesson of many cascades": lambda: with_tensors(changed(), lesson={**asdict(LESSON), "cascades": 10**9}),
+    "lesson of text cascades": lambda: with_lesson(cascades="3"),
+    "lesson of half a cascade": lambda: with_lesson(cascades=1.5),
     "lesson with a split of text": lambda: with_lesson(split={"judged": ["a", "b"]}),
     "lesson with a split of three": lambda: with_lesson(split={"judged": [0.1, 0.2, 0.3]}),
     "lesson with a split that is a number": lambda: with_lesson(split=3),
@@ -365,7 +362,7 @@ def test_the_seconds_of_all_runs_are_counted():
 
 def test_a_run_s_own_folder_can_be_named(tmp_path, monkeypatch):
     """Beside the weights lies a checkpoint, which is none."""
-    lesson = UpmriLesson(size="tiny", blocks=1)
+    lesson = UpmriLesson(cascades=1, width=4)
     weights.save(tmp_path / "mine.safetensors", lesson.network().state_dict(), "upmri", lesson, {})
     (tmp_path / "checkpoint.safetensors").write_bytes(b"of another kind")
     monkeypatch.setenv("UPMRI_MODELS", str(tmp_path))

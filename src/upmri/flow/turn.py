@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as nnf
 from torch import Tensor
 
-from upmri.networks.unrolled import channels
+from upmri.networks.channels import channels
 
 Transform = Literal["rotations", "turns", "flips"]
 TRANSFORMS: tuple[str, ...] = get_args(Transform)

@@ -27,8 +27,6 @@ from upmri.methods import at_hand
 from upmri.methods.base import Estimate, Lesson, Method, Problem
 from upmri.methods.learned import Learned
 from upmri.methods.sense import default_damping
-from upmri.networks.adm import SIZES
-from upmri.networks.cascaded import Cascaded
 from upmri.networks.unrolled import Unrolled
 from upmri.physics.sense import SenseOperator
 from upmri.training.data import Batch
@@ -61,10 +59,8 @@ class UpmriLesson(Lesson):
 
     Parameters
     ----------
-    size, blocks, damping
-        Of the network: the U-Net's size, how often it is used, λ at the start.
-    cascades, width
-        So many light U-Nets of this width, each used once, instead of the one; 0 for none.
+    cascades, width, damping
+        Of the network: how often its U-Net is used, channels of that one's first level, λ at the start.
     split
         How lines are divided.
     time, path_every
@@ -75,11 +71,9 @@ class UpmriLesson(Lesson):
         Learn from the truth instead, given all lines: the same loss with the identity for A_Λ.
     """
 
-    size: str = "small"
-    blocks: int = 3
+    cascades: int = 10
+    width: int = 32
     damping: float = 0.02
-    cascades: int = 0
-    width: int = 24
     split: SplitLaw = field(default_factory=SplitLaw)
     time: TimeLaw = field(default_factory=lambda: TimeLaw(location=-3.0, scale=1.2))
     path_every: int = 4
@@ -87,20 +81,14 @@ class UpmriLesson(Lesson):
     supervised: bool = False
 
     def __post_init__(self) -> None:
-        if self.size not in SIZES:
-            raise InputError(f"lesson.size: expected one of {', '.join(SIZES)}, got {self.size!r}")
-        if not 1 <= self.blocks <= 64:
-            raise InputError(f"lesson.blocks: expected 1 to 64, got {self.blocks}")
-        if not 0 <= self.cascades <= 64:
-            raise InputError(f"lesson.cascades: expected 0 to 64, got {self.cascades}")
+        if not 1 <= self.cascades <= 64:
+            raise InputError(f"lesson.cascades: expected 1 to 64, got {self.cascades}")
         if not 1 <= self.width <= 256:
             raise InputError(f"lesson.width: expected 1 to 256, got {self.width}")
 
     def network(self) -> nn.Module:
         """The unrolled network."""
-        if self.cascades:
-            return Cascaded(cascades=self.cascades, width=self.width, damping=self.damping)
-        return Unrolled(replace(SIZES[self.size], inputs=4), blocks=self.blocks, damping=self.damping)
+        return Unrolled(cascades=self.cascades, width=self.width, damping=self.damping)
 
     def loss(self, network: nn.Module, batch: Batch) -> Tensor:
         """What remains of SENSE's error on Λ, (slice,)."""
@@ -207,7 +195,7 @@ class Upmri(Learned):
     name = "upmri"
     summary = "a prior learnt from undersampled scans by projected flow matching, repaired (see the docs)"
     needs = "undersampled scans"
-    evaluations = 3
+    evaluations = 1
     lesson = UpmriLesson
 
     samples: int = 1

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as nnf
 from torch import Tensor, nn
 
-from upmri.networks.unrolled import channels
+from upmri.networks.channels import channels
 
 # Channels that a group norm takes together, at the least, are width / _GROUPS.
 _GROUPS = 8

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from upmri.networks.adm import SIZES, Adm
-from upmri.networks.unrolled import channels, complex_image
+from upmri.networks.channels import channels, complex_image
 
 
 class ImageNetwork(nn.Module):

@@ -1,52 +1,58 @@
-"""A reconstruction network: one U-Net, used several times, with exact data consistency in between."""
+"""The network of ``upmri``: a light U-Net, used many times, with exact data consistency in between."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from functools import lru_cache
 
 import torch
 from torch import Tensor, nn
 
-from upmri.flow.path import broadcast
-from upmri.networks.adm import Adm, AdmConfig
+from upmri.networks.channels import channels, complex_image
+from upmri.networks.cnn import UNet
 from upmri.physics.sense import SenseOperator
 
 # σ₀ for which λ₁ is the damping, and the least and the most of it that is believed.
 _USUAL, _NOISE = 0.01, (1e-3, 0.1)
 # Periods over the field of view up to which the phase is followed.
 _PERIODS = 32
+# The earliest time: before it x_t is the image, and its weight would grow beyond all bounds.
+_EARLIEST = 1e-3
 
 
 class Unrolled(nn.Module):
-    """D(A*y, x_t, t, σ₀): K blocks that share one U-Net U and one damping λ.
+    """D(A*y, x_t, t, σ₀): K cascades that share one U-Net U and one damping λ.
 
-    From x = x̃₀ = (N + λI)⁻¹ A*y, each block adds what the U-Net sees fit and returns to the data:
+    A point of the path is one more measurement: x_t = (1−t) x₀ + t x₁ with x₁ ~ CN(0, 2I) shows every pixel with
+    variance 2t²/(1−t)², where y shows every sample with σ₀². With w = σ₀² (1−t)²/2t² least squares with both have
 
-        z = x + D φ U([φ̄ x, φ̄ (1−t) x_t], t),    x = (N + λI)⁻¹ (A*y + λ z).
+        M = N + (λ + w) I,    b = A*y + w D x_t/(1−t),
 
-    φ is the phase of x without its fine detail. What the U-Net sees is therefore almost real, whatever the phase of the
-    scan, and turning a scan by a constant phase turns the image by the same.
-    λ = λ₁ (σ₀/0.01)^1.5 follows the noise as SENSE's does: the less of it, the more the data are believed.
+    and from x = M⁻¹b each cascade adds what the U-Net sees fit and returns to the data:
+
+        z = x + D φ U(φ̄ x),    x = M⁻¹ (b + λ z).
+
+    At t = 1 the point says nothing, and w = 0. φ is the phase of x without its fine detail. What the U-Net sees is
+    therefore almost real, whatever the phase of the scan, and turning a scan by a constant phase turns the image by the
+    same. λ = λ₁ (σ₀/0.01)^1.5 follows the noise as SENSE's does: the less of it, the more the data are believed.
     D keeps the object's support: outside it no coil sees anything, so nothing would hold what the U-Net puts there.
-    At t = 1 the point of the path is noise alone, and is not shown. The network knows the mask through N, so what it
-    says of lines that were not sampled must be taught by lines that it did not see.
+    The network knows the mask through N, so what it says of lines that were not sampled must be taught by lines that it
+    did not see.
 
     Parameters
     ----------
-    config
-        Of the U-Net; two complex images go in, one comes out.
-    blocks
+    cascades
         K.
+    width
+        Channels of the U-Net's first level; it has three, of 1, 2 and 3 times as many.
     damping
         λ₁ at the start; it is learnt.
     """
 
-    def __init__(self, config: AdmConfig, *, blocks: int = 4, damping: float = 0.02) -> None:
+    def __init__(self, *, cascades: int = 10, width: int = 32, damping: float = 0.02) -> None:
         super().__init__()
-        self.blocks = blocks
-        self.network = Adm(config)
+        self.cascades = cascades
+        self.network = UNet(width)
         self.log_damping = nn.Parameter(torch.tensor(damping).log())
 
     def forward(self, operator: SenseOperator, adjoint: Tensor, noisy: Tensor, t: Tensor, sigma: Tensor) -> Tensor:
@@ -66,22 +72,20 @@ class Unrolled(nn.Module):
         Tensor
             (…, slice, H, W).
         """
-        damping = self.log_damping.exp() * (sigma.clamp(*_NOISE) / _USUAL) ** 1.5
-        shown = (1 - broadcast(t, adjoint)) * noisy
-        times = t.expand(*noisy.shape[:-2]).flatten()
+        sigma, t = sigma.clamp(*_NOISE), t.clamp(min=_EARLIEST)
+        damping = self.log_damping.exp() * (sigma / _USUAL) ** 1.5
+        weight = sigma.square() * (1 - t) / (2 * t.square())
+        total = damping + weight * (1 - t)
         support = operator.support
-        x = operator.solve(adjoint, damping).expand_as(noisy)
-        for network in self.stages():
+        given = adjoint + support * weight[:, None, None] * noisy
+        x = operator.solve(given, total)
+        for _ in range(self.cascades):
             turn = torch.where(support, smooth_phase_of(x), 1)  # beyond it there is but rounding to turn by
-            seen = turn.conj()[..., None, :, :] * torch.stack([x, shown], -3)
-            change = complex_image(network(channels(seen.flatten(0, -4)), times)).reshape(x.shape)
+            seen = channels((turn.conj() * x).flatten(0, -3))
+            change = complex_image(self.network(seen.to(self.network.out.weight.dtype))).reshape(x.shape)
             z = x + support * turn * change
-            x = operator.solve(adjoint + damping[:, None, None] * z, damping)
+            x = operator.solve(given + damping[:, None, None] * z, total)
         return x
-
-    def stages(self) -> Iterable[nn.Module]:
-        """The network of each block."""
-        return [self.network] * self.blocks
 
 
 def smooth_phase_of(image: Tensor) -> Tensor:
@@ -100,14 +104,3 @@ def _window(height: int, width: int, device: torch.device) -> Tensor:
 def _hann(length: int) -> Tensor:
     periods = torch.fft.fftfreq(length, 1 / length).abs()
     return (0.5 + 0.5 * (math.pi * periods / _PERIODS).cos()) * (periods < _PERIODS)
-
-
-def channels(image: Tensor) -> Tensor:
-    """Complex (slice, …, H, W) → real (slice, channel, H, W): two channels an image."""
-    pairs = torch.view_as_real(image).movedim(-1, -3)
-    return pairs.reshape(len(image), -1, *image.shape[-2:])
-
-
-def complex_image(channels: Tensor) -> Tensor:
-    """Real (slice, 2, H, W) → complex (slice, H, W), in single precision."""
-    return torch.view_as_complex(channels.float().movedim(1, -1).contiguous())
