@@ -23,6 +23,13 @@ def test_too_few_noise_samples(rng):
         noise_covariance(rng(8, 10))
 
 
+@pytest.mark.parametrize("noise", [[1, 0], [1, 1], [1, float("nan")]])
+def test_noise_of_which_a_coil_has_none_of_its_own(rng, noise):
+    """Silent, the same as another, or no number."""
+    with pytest.raises(InputError, match="leave such coils out"):
+        noise_covariance(torch.tensor(noise)[:, None] * rng(1, 100))
+
+
 def test_a_dead_coil_cannot_be_whitened(rng):
     with pytest.raises(InputError, match="positive definite"):
         whiten(rng(1, 2, 4, 4), torch.tensor([[1, 0], [0, 0]], dtype=torch.complex128))

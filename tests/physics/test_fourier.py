@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from upmri.physics.fourier import fft1c, fft2c, ifft1c, ifft2c
+from upmri.physics.fourier import fft1c, fft2c, ifft1c, ifft2c, without_oversampling
 
 
 @pytest.mark.parametrize("shape", [(8, 8), (7, 9), (3, 6, 5)])
@@ -30,3 +30,14 @@ def test_two_one_dimensional_transforms_make_the_plane(rng):
 def test_is_unitary(rng):
     x, y = rng(5, 8), rng(5, 8)
     assert torch.allclose(torch.vdot(fft2c(x).flatten(), y.flatten()), torch.vdot(x.flatten(), ifft2c(y).flatten()))
+
+
+@pytest.mark.parametrize(("samples", "length"), [(12, 6), (12, 5), (11, 6), (7, 7)])
+@pytest.mark.parametrize("dim", [-1, -2])
+def test_oversampling_is_cut_from_the_image(rng, samples, length, dim):
+    """What is left lies around the same centre."""
+    first = samples // 2 - length // 2
+    x = rng(3, samples, samples)
+    kept = x.narrow(dim, first, length)
+    assert torch.allclose(without_oversampling(fft1c(x, dim), length, dim), fft1c(kept, dim))
+    assert kept.select(dim, length // 2).equal(x.select(dim, samples // 2))

@@ -50,7 +50,6 @@ from upmri.scan import Scan
 
 _BATCH = 2**25  # bytes of readouts in flight
 _NOISE = 2**26  # bytes of noise readouts that are enough
-_SAME = 1e-6  # the smallest eigenvalue of correlations between coils
 _AHEAD = 4  # 3-D: positions are kept ready that take up to this share of the memory allowed
 
 
@@ -195,10 +194,12 @@ class ReadoutSource(Source):
 
     def _lines(self, rows: Ints) -> tuple[Tensor, Tensor]:
         """Return k-space (coil, readout, line) of these readouts and how often each line was read out."""
-        grid = self._grid
-        kspace = torch.zeros(self.coils, grid.readout, self._cells, dtype=torch.complex64)
+        from upmri.physics.fourier import without_oversampling
+
+        readout = self._grid.readout
+        kspace = torch.zeros(self.coils, readout, self._cells, dtype=torch.complex64)
         for lines, cells in self._batches(rows):
-            kspace.index_add_(2, cells, _without_oversampling(lines, grid.readout).permute(1, 2, 0))
+            kspace.index_add_(2, cells, without_oversampling(lines, readout).permute(1, 2, 0))
         kspace[:, ~self._taken(rows)] = 0
         counts = torch.bincount(torch.from_numpy(self._cell[rows]), minlength=self._cells)
         return kspace.div_(counts.clamp_min(1)), counts
@@ -278,11 +279,10 @@ class ReadoutSource(Source):
         noise = self._fetch_noise(_NOISE)
         if noise is None:
             return None
-        try:
+        covariance = torch.empty(0)
+        with suppress(InputError):
             covariance = noise_covariance(torch.from_numpy(noise).to(torch.complex128)) * (self._noise_scale or 1)
-        except InputError:
-            covariance = torch.zeros(self.coils, self.coils, dtype=torch.complex128)
-        if len(covariance) != self.coils or not _tells(covariance):
+        if len(covariance) != self.coils:
             self._noise_note = "noise readouts were too few, or not of all coils: not used"
             return None
         self._noise_note = f"coils whitened with {noise.shape[1]} noise samples; k-space in units of their deviation"
@@ -292,23 +292,3 @@ class ReadoutSource(Source):
         from upmri.physics.coils import whiten
 
         return kspace if self._covariance is None else whiten(kspace, self._covariance)
-
-
-def _tells(covariance: Tensor) -> bool:
-    """Tell whether no coil is silent, or all but the same as others."""
-    scale = covariance.diagonal().real.rsqrt()
-    correlation = covariance * scale[:, None] * scale
-    if not bool(torch.isfinite(torch.view_as_real(correlation)).all()):
-        return False
-    return bool(torch.linalg.eigvalsh(correlation).min() > _SAME)
-
-
-def _without_oversampling(lines: Tensor, readout: int) -> Tensor:
-    """Cut the images of (…, sample) to the ``readout`` points in the middle, and return their lines."""
-    from upmri.physics.fourier import fft1c, ifft1c
-
-    samples = lines.shape[-1]
-    if readout == samples:
-        return lines
-    first = samples // 2 - readout // 2
-    return fft1c(ifft1c(lines)[..., first : first + readout])

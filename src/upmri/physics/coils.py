@@ -12,6 +12,7 @@ from upmri.physics.masks import calibration_region
 from upmri.scan import Scan
 
 _LINES = 48  # around DC that are enough to tell the noise
+_SAME = 1e-6  # the least eigenvalue of correlations between coils
 
 
 def noise_covariance(readouts: Tensor) -> Tensor:
@@ -21,7 +22,13 @@ def noise_covariance(readouts: Tensor) -> Tensor:
         raise InputError(
             f"readouts: {samples.shape[1]} noise samples are too few for {samples.shape[0]} coils; expected twice"
         )
-    return samples @ samples.mH / samples.shape[1]
+    covariance = samples @ samples.mH / samples.shape[1]
+    scale = covariance.diagonal().real.rsqrt()
+    correlation = covariance * scale[:, None] * scale
+    finite = bool(torch.isfinite(torch.view_as_real(correlation)).all())
+    if not finite or bool(torch.linalg.eigvalsh(correlation).min() < _SAME):
+        raise InputError("readouts: the noise of a coil is 0, or the same as that of others; leave such coils out")
+    return covariance
 
 
 def whiten(kspace: Tensor, covariance: Tensor) -> Tensor:

@@ -34,3 +34,11 @@ def mirror(tensor: Tensor, dim: int) -> Tensor:
     if length == 1:
         return tensor
     return tensor.index_select(dim, (2 * (length // 2) - torch.arange(length, device=tensor.device)) % length)
+
+
+def without_oversampling(kspace: Tensor, length: int, dim: int = -1) -> Tensor:
+    """Cut the image to the ``length`` points in the middle of an axis, and return its k-space."""
+    samples = kspace.shape[dim]
+    if length == samples:
+        return kspace
+    return fft1c(ifft1c(kspace, dim).narrow(dim, samples // 2 - length // 2, length), dim)
