@@ -14,11 +14,12 @@ import pytest
 import torch
 
 import upmri
-from upmri import InputError, cli
+from upmri import InputError, cli, weights
 from upmri.evaluation.benchmark import scans
 from upmri.evaluation.benchmark.config import read_config
 from upmri.evaluation.benchmark.run import DATABASE, TRUTH, run, variants
 from upmri.evaluation.benchmark.store import Store
+from upmri.methods.upmri import UpmriLesson
 from upmri.physics.fourier import fft2c
 from upmri.physics.masks import calibration_region, seed_for
 from upmri.selection import select
@@ -159,6 +160,25 @@ def test_maps_of_a_neighbour_and_lines_at_equal_distances(write, heads, tmp_path
     rec = upmri.reconstruct(replace(scan, maps=other.maps), "sense", device="cpu")
     assert off.psnr == pytest.approx(upmri.evaluate(rec, scan.reference)["psnr"], abs=1e-6)
     assert off.psnr < straight.psnr
+
+
+def test_other_weights_are_another_variant(write, tmp_path, monkeypatch):
+    """Also where the method chooses among those at hand: what is kept of the old is not taken for the new."""
+    config = read_config(write(entries=[{"method": "upmri"}, {"method": "sense"}]))
+    monkeypatch.delenv("UPMRI_MODELS", raising=False)
+    shipped = [variant.key for variant in variants(config)]
+    lesson = UpmriLesson(cascades=1, width=4)
+    path = tmp_path / "models" / "mine.safetensors"
+    path.parent.mkdir()
+    monkeypatch.setenv("UPMRI_MODELS", str(path.parent))
+    found = []
+    for seed in (0, 0, 1):
+        torch.manual_seed(seed)
+        weights.save(path, lesson.network().state_dict(), "upmri", lesson, {"name": "mine"})
+        found.append([variant.key for variant in variants(config)])
+    assert found[0] == found[1]
+    assert len({shipped[0], found[0][0], found[2][0]}) == 3
+    assert shipped[1] == found[0][1] == found[2][1]
 
 
 def test_which_scan_failed_is_told(write, tmp_path):

@@ -20,7 +20,7 @@ from upmri.evaluation.benchmark import scans
 from upmri.evaluation.benchmark.config import BenchmarkConfig, Entry
 from upmri.evaluation.benchmark.store import Store
 from upmri.evaluation.metrics import evaluate
-from upmri.methods import build, reconstruct
+from upmri.methods import at_hand, build, reconstruct
 from upmri.physics.coils import estimate_noise
 from upmri.progress import bar
 from upmri.scan import Scan
@@ -88,6 +88,8 @@ def facts(entry: Entry) -> dict[str, Any]:
     told = {"method": entry.method, **entry.settings, "told_noise": entry.told_noise, "maps_off": entry.maps_off}
     if "model" in entry.settings:
         told["model"] = weights.load(expanded(entry.settings)["model"]).digest
+    elif choice := at_hand(entry.method):
+        told["model"] = sorted(weights.load(name).digest for name in choice)
     return told
 
 
