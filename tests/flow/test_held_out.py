@@ -111,3 +111,33 @@ def test_in_single_precision(maps, mask, rng):
     rough = HeldOut.draw(maps.to(single), mask, y.to(single), generators(3)).error(off.to(single))
     assert rough.dtype == torch.float32
     assert torch.allclose(rough.double(), exact, rtol=0.02)
+
+
+@pytest.mark.parametrize("turns", [1, 3, 100])
+def test_in_turn_every_line_is_put_aside_once(maps, mask, rng, turns):
+    y = rng(3, 4, ROWS, WIDTH)
+    tests = list(HeldOut.in_turn(maps, mask, y, generators(3), turns))
+    outer = mask.clone()
+    for whole, mine in zip(mask, outer, strict=True):
+        rows, columns = calibration_region(whole, ROWS)
+        mine[rows if len(whole) > 1 else slice(None), columns] = False
+    aside = torch.stack([test.judge.mask for test in tests])
+    assert torch.equal(aside.sum(0), outer.int())
+    counts = aside.sum((2, 3))
+    assert (counts.amax(0) - counts.amin(0) <= 1).all()  # evenly
+    assert len(tests) == min(turns, outer.sum((1, 2)).max())
+    for test in tests:
+        assert torch.equal(test.operator.mask, mask & ~test.judge.mask)
+        assert torch.allclose(test.adjoint, test.operator.adjoint(y))
+    again = [test.judge.mask for test in HeldOut.in_turn(maps, mask, y, generators(3, seed=10), turns)]
+    assert turns != 3 or not torch.equal(torch.stack(again), aside)
+
+
+def test_where_there_are_calibration_lines_alone_they_are_put_aside(maps, rng):
+    """All but the four at the centre."""
+    lines = torch.zeros(3, 1, WIDTH, dtype=torch.bool)
+    lines[..., WIDTH // 2 - 5 : WIDTH // 2 + 5] = True
+    tests = HeldOut.in_turn(maps, lines, rng(3, 4, ROWS, WIDTH), generators(3), 4)
+    aside = torch.stack([test.judge.mask for test in tests]).sum(0)
+    lines[..., WIDTH // 2 - 2 : WIDTH // 2 + 2] = False
+    assert torch.equal(aside, lines.int())

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from upmri.flow.objective import no_filter, projected_loss
-from upmri.flow.split import SplitLaw
+from upmri.flow.split import SplitLaw, folds
 from upmri.physics.sense import SenseOperator
 
 
@@ -41,7 +41,20 @@ class HeldOut:
         """
         law, lines = SplitLaw(judged=(share, share), calibration=0), mask.cpu()
         aside = [law.draw(m, kspace.shape[-2], g)[2] for m, g in zip(lines, generators, strict=True)]
-        judged = torch.stack(aside).to(mask.device)
+        return cls._without(maps, mask, kspace, torch.stack(aside).to(mask.device))
+
+    @classmethod
+    def in_turn(
+        cls, maps: Tensor, mask: Tensor, kspace: Tensor, generators: Sequence[torch.Generator], turns: int
+    ) -> Iterator[HeldOut]:
+        """Put every line aside once, a few at a time; calibration lines stay."""
+        dealt = [folds(m, kspace.shape[-2], turns, g) for m, g in zip(mask.cpu(), generators, strict=True)]
+        for aside in torch.stack(dealt, 1).to(mask.device):
+            if aside.any():
+                yield cls._without(maps, mask, kspace, aside)
+
+    @classmethod
+    def _without(cls, maps: Tensor, mask: Tensor, kspace: Tensor, judged: Tensor) -> HeldOut:
         given, judge = SenseOperator(maps, mask & ~judged), SenseOperator(maps, judged)
         energy = (kspace * judged[:, None]).abs().square().sum((1, 2, 3))
         return cls(given, given.adjoint(kspace), judge, judge.adjoint(kspace), energy)

@@ -39,12 +39,8 @@ class SplitLaw:
 
     def draw(self, mask: Tensor, readout: int, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
         """Return Θ, Ξ and Λ, bool, of the shape of the mask (1 or H, W): disjoint, together the mask."""
-        likely = torch.ones(mask.shape)
-        rows, columns = calibration_region(mask, readout)
-        likely[rows if len(mask) > 1 else slice(None), columns] = self.calibration
-        middle = torch.zeros_like(mask)
-        middle[tuple(_middle(length) for length in mask.shape)] = True
-        likely[middle] = 0
+        middle = _centre(mask)
+        likely = torch.where(_calibration(mask, readout), self.calibration, 1.0).masked_fill(middle, 0)
         judged_share, told_share = (
             low + (high - low) * torch.rand((), generator=generator) for low, high in (self.judged, self.told)
         )
@@ -56,6 +52,32 @@ class SplitLaw:
             judged.view(-1)[pick] = True
         told = mask & ~judged & (torch.rand(mask.shape, generator=generator) < told_share * likely)
         return mask & ~judged & ~told, told, judged
+
+
+def folds(mask: Tensor, readout: int, count: int, generator: torch.Generator) -> Tensor:
+    """Deal the lines but those of calibration among folds, evenly and at random: bool, (count, 1 or H, W).
+
+    Where there are no others those of calibration are dealt, without the centre.
+    """
+    outer = mask & ~_calibration(mask, readout)
+    outer = outer if outer.any() else mask & ~_centre(mask)
+    lines = outer.flatten().nonzero().flatten()
+    dealt = torch.zeros(count, mask.numel(), dtype=torch.bool)
+    dealt[torch.arange(len(lines)) % count, lines[torch.randperm(len(lines), generator=generator)]] = True
+    return dealt.reshape(count, *mask.shape)
+
+
+def _calibration(mask: Tensor, readout: int) -> Tensor:
+    rows, columns = calibration_region(mask, readout)
+    inside = torch.zeros_like(mask)
+    inside[rows if len(mask) > 1 else slice(None), columns] = True
+    return inside
+
+
+def _centre(mask: Tensor) -> Tensor:
+    inside = torch.zeros_like(mask)
+    inside[tuple(_middle(length) for length in mask.shape)] = True
+    return inside
 
 
 def _middle(length: int) -> slice:
