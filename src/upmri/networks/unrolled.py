@@ -8,8 +8,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor, nn
 
-from upmri.networks.channels import channels, complex_image
-from upmri.networks.cnn import UNet
+from upmri.networks.cnn import UNet, on_channels
 from upmri.physics.sense import SenseOperator
 
 # σ₀ for which λ₁ is the damping, and the least and the most of it that is believed.
@@ -81,9 +80,8 @@ class Unrolled(nn.Module):
         x = operator.solve(given, total)
         for _ in range(self.cascades):
             turn = torch.where(support, smooth_phase_of(x), 1)  # beyond it there is but rounding to turn by
-            seen = channels((turn.conj() * x).flatten(0, -3))
-            change = complex_image(self.network(seen.to(self.network.out.weight.dtype))).reshape(x.shape)
-            z = x + support * turn * change
+            change = on_channels(self.network, (turn.conj() * x).flatten(0, -3))
+            z = x + support * turn * change.reshape(x.shape)
             x = operator.solve(given + damping[:, None, None] * z, total)
         return x
 
