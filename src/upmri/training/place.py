@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import copy
 import os
+import warnings
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Self
@@ -77,6 +78,8 @@ class Worker:
         self._working: list[Tensor] = list(working.parameters())
         self.module: nn.Module = working
         if place.world > 1:
+            # Strides of axes of length 1, as of kernels of 1×1, say nothing; bfloat16 has its own.
+            warnings.filterwarnings("ignore", "Grad strides do not match bucket view strides")
             self.module = nn.parallel.DistributedDataParallel(working)
         self._copied = half
 
