@@ -269,7 +269,7 @@ TRAINING = sorted(path for path in CONFIGS.glob("*/*.yaml") if path.parent.name 
 def test_what_comes_with_the_project(path):
     """Every file says what can be trained, on the same people as the others of its folder, under a name of its own.
 
-    ``upmri-4x`` and the like differ in the rate they learn from, and their weights are called ``brain-4x``.
+    ``upmri-4x`` and the like learn from T2 heads at one rate, and their weights are called ``brain-4x``.
     """
     from upmri.training.loop import _lesson
 
@@ -278,9 +278,14 @@ def test_what_comes_with_the_project(path):
     first = CONFIGS / f"{path.parent.name}.yaml"
     other = read_config(first if first.exists() else path.parent / "upmri-paper.yaml")
     rate = re.fullmatch(r"upmri-(\d+)x", path.stem)
-    rates = (float(rate[1]),) if rate else other.train.accelerations
-    assert config.train == replace(other.train, accelerations=rates)
-    assert config.validation == other.validation
+    if rate:
+        heads = other.train.images[-1:]
+        other = replace(
+            other,
+            train=replace(other.train, images=heads, accelerations=(float(rate[1]),)),
+            validation=replace(other.validation, images=heads, limit=16),
+        )
+    assert (config.train, config.validation) == (other.train, other.validation)
     assert config.name == f"{path.parent.name}-{f'{rate[1]}x' if rate else path.stem}"
     assert config.output == f"runs/{config.name}"
     full = "full images" in (find(config.method).needs, config.about.rpartition("Learnt from ")[2].rstrip("."))

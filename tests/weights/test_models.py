@@ -31,4 +31,4 @@ def test_they_are_what_their_configurations_make(path, monkeypatch):
     assert card["data"]["noise"] == list(config.train.noise)
     keys = ("steps", "batch", "rate", "schedule", "warmup", "weight_decay", "ema", "precision")
     assert {key: training[key] for key in keys} == {key: getattr(config, key) for key in keys}
-    assert 0 < training["seconds"] - {"brain": 240, "cardiac": 180}[anatomy] < 15
+    assert 0 <= training["seconds"] - {"brain": 240, "cardiac": 180}[anatomy] < 15

@@ -20,7 +20,7 @@ from upmri.errors import InputError
 from upmri.flow.bootstrap import deviation, errors
 from upmri.flow.conditional import LAST, Mirrored, Predictor, read_out, sample
 from upmri.flow.held_out import HeldOut
-from upmri.flow.objective import Identity, no_filter, projected_loss
+from upmri.flow.objective import Identity, Normal, no_filter, projected_loss
 from upmri.flow.path import TimeLaw, interpolate
 from upmri.flow.split import SplitLaw
 from upmri.methods import at_hand
@@ -68,7 +68,7 @@ class UpmriLesson(Lesson):
     doubt
         Deviation of the logarithm of the σ₀ that the network is told: a scan's own is an estimate.
     supervised
-        Learn from the truth instead, given all lines: the same loss with the identity for A_Λ.
+        Be judged by the truth instead, given the same lines: the same loss with the identity for A_Λ, and x₀ for x̂.
     """
 
     cascades: int = 10
@@ -93,37 +93,34 @@ class UpmriLesson(Lesson):
     def loss(self, network: nn.Module, batch: Batch) -> Tensor:
         """What remains of SENSE's error on Λ, (slice,)."""
         on_path = self.path_every > 0 and batch.step % self.path_every == 0
-        if self.supervised:
-            return self._supervised(network, batch, on_path)
         given, told, judged = batch.divided(self.split)
-        share = judged.sum((1, 2)) / batch.mask.sum((1, 2))
         more = SenseOperator(batch.maps, given | told)
         theta = SenseOperator(batch.maps, given) if on_path else more
-        lam = SenseOperator(batch.maps, judged)
-        adjoint, target = theta.adjoint(batch.kspace), lam.adjoint(batch.kspace)
+        adjoint = theta.adjoint(batch.kspace)
+        judge, target, energy, share = self._judge(batch, judged)
         end = None
         if on_path:
             with torch.no_grad():
-                end = read_out(network, more, more.adjoint(batch.kspace), batch.sigma)
+                end = self._end(network, more, batch)
         prediction = network(theta, adjoint, *self._point(batch, end), self._told(batch))
-        energy = (batch.kspace * judged[:, None]).abs().square().sum((1, 2, 3))
-        error = projected_loss(prediction, lam, target, no_filter) + energy
+        error = projected_loss(prediction, judge, target, no_filter) + energy
         with torch.no_grad():
             # Roughly SENSE, by a few iterations: its factors would cost as much as the network's own.
             sense = theta.solve(adjoint, default_damping(batch.sigma), "cg", tolerance=0, iterations=_ROUGH)
-            before = projected_loss(sense, lam, target, no_filter) + energy
+            before = projected_loss(sense, judge, target, no_filter) + energy
         return share * error / torch.maximum(before, _LEAST * energy)
 
-    def _supervised(self, network: nn.Module, batch: Batch, on_path: bool) -> Tensor:
-        operator, truth = SenseOperator(batch.maps, batch.mask), batch.truth
-        adjoint = operator.adjoint(batch.kspace)
-        prediction = network(operator, adjoint, *self._point(batch, truth if on_path else None), self._told(batch))
-        with torch.no_grad():
-            sense = operator.solve(adjoint, default_damping(batch.sigma), "cg", tolerance=0, iterations=_ROUGH)
-            energy = truth.abs().square().sum((1, 2))
-            before = projected_loss(sense, Identity(), truth, no_filter) + energy
-        error = projected_loss(prediction, Identity(), truth, no_filter) + energy
-        return error / torch.maximum(before, _LEAST * energy)
+    def _end(self, network: nn.Module, more: SenseOperator, batch: Batch) -> Tensor:
+        """Where the path begins: the truth, or what the network makes of more lines than it is given."""
+        return batch.truth if self.supervised else read_out(network, more, more.adjoint(batch.kspace), batch.sigma)
+
+    def _judge(self, batch: Batch, lines: Tensor) -> tuple[Normal, Tensor, Tensor, Tensor | float]:
+        """Through what an image is seen, what should be seen there, the energy of that, and what it weighs."""
+        if self.supervised:
+            return Identity(), batch.truth, batch.truth.abs().square().sum((1, 2)), 1.0
+        lam = SenseOperator(batch.maps, lines)
+        energy = (batch.kspace * lines[:, None]).abs().square().sum((1, 2, 3))
+        return lam, lam.adjoint(batch.kspace), energy, lines.sum((1, 2)) / batch.mask.sum((1, 2))
 
     def _point(self, batch: Batch, end: Tensor | None) -> tuple[Tensor, Tensor]:
         """x_t and t; 0 and 1 off the path."""
