@@ -198,3 +198,13 @@ def test_acceleration_of_each_slice(rng):
     points = torch.zeros(1, 4, 8, dtype=torch.bool)
     points[0, 0, :4] = True
     assert SenseOperator(rng(1, 3, 4, 8), points).acceleration.tolist() == [8]
+
+
+def test_unknowns_for_each_sample(rng):
+    """Pixels of the support over sampled positions; a slice that no coil sees counts as one pixel."""
+    maps = rng(2, 3, 4, 8)
+    maps[0, :, :, 2:] = 0
+    maps[1] = 0
+    lines = torch.zeros(2, 1, 8)
+    lines[:, 0, :4] = 1
+    assert SenseOperator(maps, lines).unknowns.tolist() == [0.5, 1 / 16]

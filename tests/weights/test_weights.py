@@ -253,9 +253,9 @@ HOSTILE = {
     ),
     "spread that is text": lambda: with_tensors(changed(), spread="wide"),
     "spread of one number": lambda: with_tensors(changed(), spread=1.0),
-    "spread below zero": lambda: with_tensors(changed(), spread={"factor": -1.0, "power": 0.0}),
-    "spread without end": lambda: with_tensors(changed(), spread={"factor": 1.0, "power": math.inf}),
-    "spread without a power": lambda: with_tensors(changed(), spread={"factor": 1.0}),
+    "spread below zero": lambda: with_tensors(changed(), spread={"factor": -1.0, "exponent": 0.0}),
+    "spread without end": lambda: with_tensors(changed(), spread={"factor": 1.0, "exponent": math.inf}),
+    "spread without an exponent": lambda: with_tensors(changed(), spread={"factor": 1.0}),
     "a pickle": lambda: pickle.dumps(_Pickled()),
 }
 

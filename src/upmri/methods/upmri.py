@@ -35,11 +35,9 @@ from upmri.training.data import Batch
 _ROUGH = 8
 # Of the signal's energy: below this SENSE's error is rounding, as in a simulation without noise or gaps.
 _LEAST = 1e-4
-# Scans of the image that the factor of the bootstrap is fitted with.
-_REPLICATES = 8
-# Least and most of a ratio of energies that is believed, where the factor's law is anchored, and the variance of log R
-# below which scans are of much the same rate.
-_RATIOS, _RATE, _SAME_RATE = (0.04, 25.0), 4.0, 0.01
+# Least and most of a ratio of energies that is believed, unknowns a sample where the factor's law is anchored, and the
+# variance of their logarithm below which scans are much alike.
+_RATIOS, _UNKNOWNS, _ALIKE = (0.04, 25.0), 2.0, 0.01
 # In so many turns every line is put aside once, to see how weights fare. Fewer would leave a sparse scan too little.
 _TURNS = 8
 # Adam's rate and the splits a step, to adapt to one scan.
@@ -140,22 +138,26 @@ class UpmriLesson(Lesson):
         return read_out(network, operator, operator.adjoint(kspace), sigma)
 
     def calibrate(self, network: nn.Module, batches: Iterable[Batch]) -> dict[str, Any]:
-        """Fit the bootstrap's factor, c (R/4)^p at acceleration R, to true over foretold errors on held-out lines."""
-        ratios, rates = [], []
+        """Fit the bootstrap's factor to true over foretold errors on held-out lines.
+
+        It is c (u/2)^p, u the pixels of the support for each sampled position.
+        """
+        ratios, unknowns = [], []
         for batch in batches:
-            test = HeldOut.draw(batch.maps, batch.mask, batch.kspace, batch.generators)
-            image = read_out(network, test.operator, test.adjoint, batch.sigma)
-            again = partial(read_out, network)
-            foretold = errors(again, test.operator, image, batch.sigma, batch.generators[0], _REPLICATES)
-            foretold = test.judge.forward(foretold).abs().square().sum((0, 2, 3, 4)) / _REPLICATES
-            samples = batch.kspace.shape[1] * test.judge.mask.expand(-1, batch.kspace.shape[2], -1).sum((1, 2))
-            true = test.error(image) - batch.sigma.square() * samples
+            true, foretold, given = torch.zeros_like(batch.sigma), torch.zeros_like(batch.sigma), []
+            for test in HeldOut.in_turn(batch.maps, batch.mask, batch.kspace, batch.generators, _TURNS):
+                image = read_out(network, test.operator, test.adjoint, batch.sigma)
+                off = errors(partial(read_out, network), test.operator, image, batch.sigma, batch.generators[0], 1)
+                foretold += test.judge.forward(off).abs().square().sum((0, 2, 3, 4))
+                samples = batch.kspace.shape[1] * test.judge.mask.expand(-1, batch.kspace.shape[2], -1).sum((1, 2))
+                true += test.error(image) - batch.sigma.square() * samples
+                given.append(test.operator.unknowns)
             ratios.append((true / foretold).clamp(*_RATIOS).sqrt())
-            rates.append(test.operator.acceleration)
-        y, x = torch.cat(ratios).log(), (torch.cat(rates) / _RATE).log()
-        power = (x - x.mean()) @ (y - y.mean()) / len(x) / (x.var(correction=0) + _SAME_RATE)
-        factor = (y.mean() - power * x.mean()).exp()
-        return {"spread": {"factor": round(factor.item(), 3), "power": round(power.item(), 3)}}
+            unknowns.append(torch.stack(given).mean(0))
+        y, x = torch.cat(ratios).log(), (torch.cat(unknowns) / _UNKNOWNS).log()
+        exponent = (x - x.mean()) @ (y - y.mean()) / len(x) / (x.var(correction=0) + _ALIKE)
+        factor = (y.mean() - exponent * x.mean()).exp()
+        return {"spread": {"factor": round(factor.item(), 3), "exponent": round(exponent.item(), 3)}}
 
 
 @dataclass(frozen=True)
@@ -248,8 +250,8 @@ class Upmri(Learned):
             )
         again = partial(read_out, network)
         off = errors(again, problem.operator, mean, problem.sigma, problem.generator, self.samples)
-        spread, rate = card["spread"], problem.operator.acceleration[:, None, None] / _RATE
-        drawn = mean - spread["factor"] * rate ** spread["power"] * off
+        spread, unknowns = card["spread"], problem.operator.unknowns[:, None, None] / _UNKNOWNS
+        drawn = mean - spread["factor"] * unknowns ** spread["exponent"] * off
         return Estimate(mean, drawn, deviation(drawn, mean))
 
     def _network(self, problem: Problem) -> Predictor:

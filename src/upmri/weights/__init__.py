@@ -179,10 +179,10 @@ def _header(path: Path) -> dict[str, Any]:
         if not isinstance(header, dict) or header.get("format") != FORMAT:
             raise ValueError("not of a format that is known")
         _check_depth(header, _MAX_DEPTH)
-        spread = header.get("spread", {"factor": 1.0, "power": 0.0})
-        bounds = {"factor": (0, 100), "power": (-4, 4)}
+        spread = header.get("spread", {"factor": 1.0, "exponent": 0.0})
+        bounds = {"factor": (0, 100), "exponent": (-4, 4)}
         if not isinstance(spread, dict) or not all(_is_within(spread.get(key), *ends) for key, ends in bounds.items()):
-            raise ValueError("spread: expected a factor from 0 to 100 and a power from -4 to 4")
+            raise ValueError("spread: expected a factor from 0 to 100 and an exponent from -4 to 4")
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror}") from error
     except KeyError as error:
