@@ -38,7 +38,8 @@ def write(store: Store, config: BenchmarkConfig, folder: Path) -> list[Path]:
 
 def missing(store: Store, config: BenchmarkConfig) -> int:
     """How many results are still to come."""
-    wanted = {(task.key, variant.key) for task in scans.tasks(config) for variant in variants(config)}
+    made = variants(config)  # which reads all weights
+    wanted = {(task.key, variant.key) for task in scans.tasks(config) for variant in made}
     return len(wanted - {(row.scan, row.variant) for row in store.rows()})
 
 
