@@ -2,7 +2,8 @@
 
 from upmri.evaluation.benchmark import report
 from upmri.evaluation.benchmark.config import read_config
-from upmri.evaluation.benchmark.run import run
+from upmri.evaluation.benchmark.run import run, variants
+from upmri.evaluation.benchmark.store import Store
 
 
 def test_sweeps_are_curves_and_not_rows(write, tmp_path):
@@ -28,6 +29,16 @@ def test_what_is_missing_is_counted(write, tmp_path):
     assert report.missing(store, config) == 0
     more = read_config(write(accelerations=[2, 2.5, 1.5]))
     assert report.missing(store, more) == 6 * 5
+    store.close()
+
+
+def test_weights_are_read_once_to_count_what_is_missing(write, tmp_path, monkeypatch):
+    """And not for every scan: with twenty methods that would take minutes."""
+    config = read_config(write())
+    store, asked = Store(tmp_path / "results.sqlite"), []
+    monkeypatch.setattr(report, "variants", lambda told: asked.append(told) or variants(told))
+    assert report.missing(store, config) > 1
+    assert len(asked) == 1
     store.close()
 
 
