@@ -93,7 +93,7 @@ def training(data: Batch, device: torch.device, repeats: int, kind: str) -> dict
     network = lesson.network().to(device)
     unet = network.network
     if device.type == "cuda" and kind != "paper":
-        unet.to(torch.bfloat16).to(memory_format=torch.channels_last)
+        unet.to(torch.bfloat16)
     channels = torch.randn(len(data), 2, *data.kspace.shape[-2:], dtype=next(unet.parameters()).dtype, device=device)
     inputs = (channels, torch.ones(len(data), device=device)) if kind == "paper" else (channels,)
     times = 1 if kind == "paper" else lesson.cascades

@@ -131,7 +131,7 @@ def test_factors_that_may_not_be_kept_are_made_again(rng, monkeypatch):
 @pytest.mark.parametrize("invert", [False, True])  # as on the CPU, as on an accelerator
 def test_single_precision_residual(rng, invert, monkeypatch):
     monkeypatch.setattr(module, "RowSolver", partial(module.RowSolver, invert=invert))
-    n, c, h, w = 1, 8, 48, 64
+    n, c, h, w = 1, 8, 48, 160
     maps = rng(n, c, h, w, dtype=torch.complex64)
     maps = maps / maps.abs().square().sum(1, keepdim=True).sqrt()
     mask = torch.arange(w)[None, None] % 4 == 0

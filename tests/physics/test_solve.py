@@ -3,7 +3,14 @@ import torch
 
 import upmri
 from upmri.physics.sense import SenseOperator
-from upmri.physics.solve import CirculantPreconditioner, conjugate_gradients
+from upmri.physics.solve import (
+    CirculantPreconditioner,
+    _Inverse,
+    _inverse_halves,
+    _Triangle,
+    conjugate_gradients,
+    row_blocks,
+)
 
 
 def hermitian(rng, n=12, batch=3):
@@ -104,3 +111,27 @@ def test_iterating_past_convergence_leaves_the_null_space_alone():
     image = operator.adjoint(torch.randn(1, 1, 64, 64, dtype=torch.complex64, generator=g))
     x = conjugate_gradients(operator.normal, image, 0.0, iterations=30)  # N is a projection: N⁺ A*y = A*y
     assert (x - image).norm() < 1e-4 * image.norm()
+
+
+@pytest.mark.parametrize("n", [1, 8, 9, 64, 65, 200])  # in one piece, halved once, halved again and again
+def test_factors_give_the_dense_solution(rng, n):
+    system = hermitian(rng, n) + 0.1 * torch.eye(n)
+    rhs = rng(3, n, 2)
+    expected = torch.linalg.solve(system, rhs)
+    for factor in (_Triangle(torch.linalg.cholesky(system)), _Inverse(*_inverse_halves(system))):
+        assert torch.allclose(factor.solve(rhs), expected)
+
+
+def test_a_system_that_is_not_definite_is_noticed_at_any_depth(rng):
+    system = hermitian(rng, 200) + 0.1 * torch.eye(200)
+    system[1, 150, 150] = -1
+    with pytest.raises(torch.linalg.LinAlgError):
+        _inverse_halves(system)
+
+
+def test_blocks_are_cropped_to_what_is_seen():
+    maps = torch.zeros(1, 40, 2, 30, dtype=torch.complex64)
+    maps[:, 5:20, :, 10:25] = 1
+    (first, second) = row_blocks(maps)
+    assert (first.rows, first.columns) == (slice(5, 16), slice(10, 25))
+    assert (second.rows, second.columns) == (slice(16, 20), slice(10, 25))

@@ -79,9 +79,9 @@ class Unrolled(nn.Module):
         given = adjoint + support * weight[:, None, None] * noisy
         x = operator.solve(given, total)
         for _ in range(self.cascades):
-            turn = torch.where(support, smooth_phase_of(x), 1)  # beyond it there is but rounding to turn by
+            turn = support * smooth_phase_of(x)
             change = on_channels(self.network, (turn.conj() * x).flatten(0, -3))
-            z = x + support * turn * change.reshape(x.shape)
+            z = x + turn * change.reshape(x.shape)
             x = operator.solve(given + damping[:, None, None] * z, total)
         return x
 

@@ -210,10 +210,7 @@ def _network(config: TrainConfig, lesson: Lesson, place: Place) -> nn.Module:
         except RuntimeError as error:
             raise InputError(f"begin: {config.begin} holds another network than the lesson describes") from error
     network = network.to(place.device)
-    if place.device.type == "cuda":
-        torch.backends.cudnn.benchmark = True
-        if config.precision == "bf16":  # forward mode, which wants single precision, does not know this layout
-            network = network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    torch.backends.cudnn.benchmark = place.device.type == "cuda"
     return network
 
 
