@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 
+from upmri.evaluation.benchmark.timing import company
 from upmri.flow.conditional import read_out
 from upmri.memory import keep_freed
 from upmri.methods import pick_device
@@ -125,6 +126,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", default=list(PARTS), choices=PARTS)
     options = parser.parse_args()
     device = pick_device(options.device)
+    before = company(options.device)
     keep_freed()  # as the command line does; it decides over half of the U-Net's time
     torch.backends.cudnn.benchmark = True
     off, on = (batch(options.size, options.batch, device, step) for step in (1, 0))
@@ -135,7 +137,13 @@ def main() -> None:
         rows[part] = (
             training(data, device, options.repeats, kind) if kind else reconstruction(data, device, options.repeats)
         )
-    result = {"device": str(device), "threads": torch.get_num_threads(), "size": options.size, "batch": options.batch}
+    result = {
+        "device": str(device),
+        "before": before,
+        "threads": torch.get_num_threads(),
+        "size": options.size,
+        "batch": options.batch,
+    }
     if options.json:
         print(json.dumps(result | rows, indent=1))
         return

@@ -56,12 +56,12 @@ def benchmark(
 
 
 def _time(config: BenchmarkConfig, folder: Path, device: str, quiet: bool) -> None:
-    from upmri.evaluation.benchmark.timing import long_csv, markdown, measure
+    from upmri.evaluation.benchmark.timing import company, long_csv, markdown, measure
     from upmri.methods import device_name
 
+    title = f"320×320, 16 coils, 4×, {device_name(device)}; before: {company(device)}"
     found = measure(config, device)
     folder.mkdir(parents=True, exist_ok=True)
-    title = f"320×320, 16 coils, 4×, {device_name(device)}"
     for path, text in ((folder / "timing.md", markdown(found, title)), (folder / "timing.csv", long_csv(found))):
         path.write_text(text)
         if not quiet:

@@ -1,8 +1,11 @@
 import csv
 import io
+import os
+
+import torch
 
 from upmri.evaluation.benchmark.config import read_config
-from upmri.evaluation.benchmark.timing import Timing, long_csv, markdown, measure
+from upmri.evaluation.benchmark.timing import Timing, company, long_csv, markdown, measure
 
 
 def test_every_entry_is_timed_alone_and_in_batches(write):
@@ -26,3 +29,13 @@ def test_tables():
     assert "| ddnm | 100 | 2500.0 | 8 | 1500.0 | 3.0 |" in text
     (first, second) = csv.DictReader(io.StringIO(long_csv(rows)))
     assert (first["entry"], second["batch"], float(second["best"])) == ("sense", "8", 1.5)
+
+
+def test_company_is_told(monkeypatch):
+    monkeypatch.setattr(os, "getloadavg", lambda: (3.14, 0, 0))
+    monkeypatch.setattr(os, "cpu_count", lambda: 16)
+    assert company("cpu") == "load 3.1 on 16 cores"
+    monkeypatch.setattr("upmri.evaluation.benchmark.timing.pick_device", torch.device)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (100 << 30, 140 << 30))
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda _: 10 << 30)
+    assert company("cuda") == "load 3.1 on 16 cores, 30.0 GiB of the device taken (its driver's own share included)"

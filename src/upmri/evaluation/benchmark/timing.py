@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -57,6 +58,17 @@ def measure(
     where = pick_device(device)
     scan = simulate(image((size, size)), coils, 4)
     return [_time(entry, scan, where, most, repeats) for entry in config.entries if not entry.sweep]
+
+
+def company(device: str = "auto") -> str:
+    """What else the machine has to do, to be asked before measuring: times are worth nothing in company."""
+    told = [f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores"] if hasattr(os, "getloadavg") else []
+    where = pick_device(device)
+    if where.type == "cuda":
+        free, total = torch.cuda.mem_get_info(where)
+        taken = total - free - torch.cuda.memory_reserved(where)
+        told.append(f"{taken / 2**30:.1f} GiB of the device taken (its driver's own share included)")
+    return ", ".join(told)
 
 
 def _time(entry: Entry, scan: Scan, device: torch.device, most: int, repeats: int) -> Timing:
