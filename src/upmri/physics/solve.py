@@ -253,7 +253,7 @@ def _area(block: Block) -> int:
 def row_blocks(maps: Tensor) -> list[Block]:
     """Cut (slice, H, C, W) into blocks that hold all of the support."""
     n, height, _, width = maps.shape
-    seen = (maps != 0).any(2).cpu()  # (slice, H, W)
+    seen = (maps != 0).any(2)  # (slice, H, W)
     if maps.device.type == "cpu":
         n_step, h_step = 1, _CPU_ROWS
     else:
