@@ -69,6 +69,67 @@ def taught():
     return model
 
 
+def gradients_of(model, operator, adjoint, target, bounded=True):
+    """What comes back to the start and to every cascade's image, and the gradient of the weights."""
+    kept = []
+
+    class Watched(SenseOperator):
+        def solve(self, *args, **kwargs):
+            x = super().solve(*args, **kwargs)
+            x.retain_grad()
+            kept.append(x)
+            return x
+
+    watched = Watched(operator.maps, operator.mask)
+    with pytest.MonkeyPatch.context() as patch:
+        if not bounded:
+            patch.setattr("upmri.networks.unrolled._bound_gradients", lambda states: None)
+        out = model(watched, adjoint, adjoint, torch.ones(2), NOISE)
+    model.zero_grad()
+    (out - target).abs().square().sum().backward()
+    norms = torch.stack([torch.linalg.vector_norm(x.grad, dim=(1, 2)) for x in kept])
+    return norms, torch.cat([p.grad.flatten() for p in model.parameters()])
+
+
+def test_gradients_do_not_grow_on_their_way_back(problem):
+    operator, x0 = problem
+    torch.manual_seed(0)
+    model, adjoint = Unrolled(cascades=6, width=4, damping=3.0), operator.normal(x0)
+    for parameter in model.network.out.parameters():
+        torch.nn.init.normal_(parameter, std=3.0)
+    free, _ = gradients_of(model, operator, adjoint, x0, bounded=False)
+    held, weights = gradients_of(model, operator, adjoint, x0)
+    assert (free[0] > 30 * free[-1]).all()  # as they would, by themselves
+    assert torch.equal(held[-1], free[-1])
+    assert (held <= 1.0001 * held[-1]).all()
+    assert torch.isfinite(weights).all()
+
+
+def test_gradients_that_do_not_grow_are_left_alone(problem):
+    operator, x0 = problem
+    model, adjoint = taught(), operator.normal(x0)
+    free, expected = gradients_of(model, operator, adjoint, x0, bounded=False)
+    assert (free[:-1] < free[-1]).all()
+    held, weights = gradients_of(model, operator, adjoint, x0)
+    assert torch.equal(held, free)
+    assert torch.equal(weights, expected)
+
+
+def test_one_slice_s_gradient_is_bounded_without_the_others(problem):
+    """A slice that needs no bound gets the same beside one that does."""
+    operator, x0 = problem
+    torch.manual_seed(0)
+    model, adjoint = Unrolled(cascades=3, width=4, damping=3.0), operator.normal(x0)
+    for parameter in model.network.out.parameters():
+        torch.nn.init.normal_(parameter, std=3.0)
+    both, _ = gradients_of(model, operator, adjoint, x0)
+    other = x0.clone()
+    other[1] *= 100
+    beside, _ = gradients_of(model, operator, adjoint, other)
+    assert torch.allclose(both[:, 0], beside[:, 0], rtol=1e-4)
+    assert (beside[-1, 1] > 10 * both[-1, 1]).all()
+
+
 def test_a_point_of_the_path_is_one_more_measurement(problem):
     """Untaught, one cascade: least squares with y and x_t, weighted by their noise, twice over, by dense algebra."""
     operator, x0 = problem

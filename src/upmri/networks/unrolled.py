@@ -38,6 +38,10 @@ class Unrolled(nn.Module):
     The network knows the mask through N, so what it says of lines that were not sampled must be taught by lines that it
     did not see.
 
+    In training, what comes back to an iterate is scaled down, for each slice, to the norm of what came to the last one.
+    Left alone it grows through the uses of the U-Net: by a hundred in some scans at 8×, without end once weights go
+    astray.
+
     Parameters
     ----------
     cascades
@@ -78,12 +82,39 @@ class Unrolled(nn.Module):
         support = operator.support
         given = adjoint + support * weight[:, None, None] * noisy
         x = operator.solve(given, total)
+        states = [x]
         for _ in range(self.cascades):
             turn = support * smooth_phase_of(x)
             change = on_channels(self.network, (turn.conj() * x).flatten(0, -3))
             z = x + turn * change.reshape(x.shape)
             x = operator.solve(given + damping[:, None, None] * z, total)
+            states.append(x)
+        _bound_gradients(states)
         return x
+
+
+def _bound_gradients(states: list[Tensor]) -> None:
+    """Scale what comes back to each state of an iteration, slice by slice, to no more than the last one's norm."""
+    *earlier, last = states
+    if not last.requires_grad:
+        return
+    most: list[Tensor] = []
+
+    def note(gradient: Tensor) -> None:
+        most[:] = [_norm(gradient)]
+
+    def bound(gradient: Tensor) -> Tensor:
+        norm = _norm(gradient)
+        return gradient * (most[0] / norm.clamp(min=torch.finfo(norm.dtype).tiny)).clamp(max=1)
+
+    last.register_hook(note)
+    for state in earlier:
+        if state.requires_grad:
+            state.register_hook(bound)
+
+
+def _norm(image: Tensor) -> Tensor:
+    return torch.linalg.vector_norm(image, dim=(-2, -1), keepdim=True)
 
 
 def smooth_phase_of(image: Tensor) -> Tensor:
