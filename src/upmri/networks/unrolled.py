@@ -39,8 +39,8 @@ class Unrolled(nn.Module):
     did not see.
 
     In training, what comes back to an iterate is scaled down, for each slice, to the norm of what came to the last one.
-    Left alone it grows through the uses of the U-Net: by a hundred in some scans at 8×, without end once weights go
-    astray.
+    Left alone it grows through the uses of the U-Net, by hundreds in some scans at 8×, and beyond all bounds once
+    weights go astray.
 
     Parameters
     ----------
