@@ -91,12 +91,18 @@ def gradients_of(model, operator, adjoint, target, bounded=True):
     return norms, torch.cat([p.grad.flatten() for p in model.parameters()])
 
 
-def test_gradients_do_not_grow_on_their_way_back(problem):
-    operator, x0 = problem
+def loud(cascades):
+    """A network that says so much that gradients grow."""
     torch.manual_seed(0)
-    model, adjoint = Unrolled(cascades=6, width=4, damping=3.0), operator.normal(x0)
+    model = Unrolled(cascades=cascades, width=4, damping=3.0)
     for parameter in model.network.out.parameters():
         torch.nn.init.normal_(parameter, std=3.0)
+    return model
+
+
+def test_gradients_do_not_grow_on_their_way_back(problem):
+    operator, x0 = problem
+    model, adjoint = loud(6), operator.normal(x0)
     free, _ = gradients_of(model, operator, adjoint, x0, bounded=False)
     held, weights = gradients_of(model, operator, adjoint, x0)
     assert (free[0] > 30 * free[-1]).all()  # as they would, by themselves
@@ -118,10 +124,7 @@ def test_gradients_that_do_not_grow_are_left_alone(problem):
 def test_one_slice_s_gradient_is_bounded_without_the_others(problem):
     """A slice that needs no bound gets the same beside one that does."""
     operator, x0 = problem
-    torch.manual_seed(0)
-    model, adjoint = Unrolled(cascades=3, width=4, damping=3.0), operator.normal(x0)
-    for parameter in model.network.out.parameters():
-        torch.nn.init.normal_(parameter, std=3.0)
+    model, adjoint = loud(3), operator.normal(x0)
     both, _ = gradients_of(model, operator, adjoint, x0)
     other = x0.clone()
     other[1] *= 100
