@@ -82,13 +82,14 @@ class Unrolled(nn.Module):
         support = operator.support
         given = adjoint + support * weight[:, None, None] * noisy
         x = operator.solve(given, total)
-        states = [x]
+        states = [x]  # and those that gradients will come back to: no image is kept without need
         for _ in range(self.cascades):
             turn = support * smooth_phase_of(x)
             change = on_channels(self.network, (turn.conj() * x).flatten(0, -3))
             z = x + turn * change.reshape(x.shape)
             x = operator.solve(given + damping[:, None, None] * z, total)
-            states.append(x)
+            if x.requires_grad:
+                states.append(x)
         _bound_gradients(states)
         return x
 
