@@ -22,9 +22,9 @@ from torch import Tensor, nn
 
 import upmri
 from peers import allow_torchvision, table
-from upmri.flow.ssdu import energy, outside
-from upmri.flow.sure import Part, sure
-from upmri.flow.turn import draw_turns, turn_scan
+from upmri.learning.equivariance import draw_turns, turn_scan
+from upmri.learning.partition import energy, outside
+from upmri.learning.sure import Part, sure
 from upmri.methods.base import Problem
 from upmri.methods.ensure import EnsureLesson, inverse_probability
 from upmri.methods.moi import MoiLesson, redraw

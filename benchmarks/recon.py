@@ -18,9 +18,9 @@ from typing import Any
 
 import torch
 
+from upmri.core.memory import keep_freed
 from upmri.evaluation.benchmark.timing import company
 from upmri.flow.conditional import read_out
-from upmri.memory import keep_freed
 from upmri.methods import pick_device
 from upmri.methods.upmri import UpmriLesson
 from upmri.methods.upmri_paper import PaperLesson

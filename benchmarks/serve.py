@@ -25,9 +25,9 @@ from pathlib import Path
 import torch
 
 from upmri import formats
-from upmri.memory import keep_freed
+from upmri.core.memory import keep_freed
+from upmri.core.scan import Reconstruction
 from upmri.methods import reconstruct_slices
-from upmri.scan import Reconstruction
 from upmri.server import client
 
 RUN = "from upmri.cli import main, serve; main()"

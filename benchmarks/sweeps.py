@@ -28,12 +28,12 @@ import torch
 import upmri
 from quality import RESULTS, mean
 from upmri import weights
-from upmri.evaluation.benchmark.config import Group
-from upmri.evaluation.benchmark.scans import Task
+from upmri.evaluation.benchmark.cases import Task
+from upmri.evaluation.benchmark.plan import Group
 from upmri.evaluation.metrics import psnr, ssim
 from upmri.methods import build, pick_device
 from upmri.methods.base import Method, apply
-from upmri.selection import select
+from upmri.training.selection import select
 
 ROOT = Path(__file__).parents[1]
 FIGURES = ROOT / "docs" / "figures"

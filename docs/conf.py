@@ -156,9 +156,9 @@ def _default(app: Sphinx, what: str, name: str, obj: Any, options: Any, signatur
 
 # The public names of what lives deeper.
 _HOME = {
-    "upmri.scan.Scan": "upmri.Scan",
-    "upmri.scan.Reconstruction": "upmri.Reconstruction",
-    "upmri.errors.InputError": "upmri.InputError",
+    "upmri.core.scan.Scan": "upmri.Scan",
+    "upmri.core.scan.Reconstruction": "upmri.Reconstruction",
+    "upmri.core.errors.InputError": "upmri.InputError",
     "Scan": "upmri.Scan",
     "Reconstruction": "upmri.Reconstruction",
     "InputError": "upmri.InputError",

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 import upmri
-from upmri.errors import InputError
+from upmri.core.errors import InputError
 from upmri.evaluation import comparison
 from upmri.formats import Source, guard
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 import upmri
-from upmri.errors import InputError
+from upmri.core.errors import InputError
 from upmri.evaluation import comparison
 from upmri.methods.base import Method, Problem
 

@@ -20,7 +20,7 @@ from pathlib import Path
 import torch
 
 import upmri
-from upmri.evaluation.figures import comparison
+from upmri.evaluation.comparison import comparison
 from upmri.physics.fourier import ifft2c
 from upmri.physics.masks import random_lines
 

@@ -1,7 +1,7 @@
-"""UPMRI: reconstruct accelerated multi-coil MRI without ever having seen a fully sampled scan.
+"""UPMRI: reconstruct accelerated multi-coil MRI without fully sampled training data.
 
-The verbs and the two nouns are here; the rooms behind them (``upmri.physics``, ``upmri.methods``, …) are attributes
-too. Everything is imported on first use, so that ``import upmri`` loads no torch.
+The functions and classes that most users need are attributes of this module, and so are the packages behind them
+(``upmri.physics``, ``upmri.methods``, …). Everything is imported on first use: ``import upmri`` loads no torch.
 """
 
 from __future__ import annotations
@@ -9,23 +9,25 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from upmri.core import ports
+from upmri.core.version import __version__
+
 if TYPE_CHECKING:
     from upmri import methods
-    from upmri.errors import InputError
+    from upmri.core.errors import InputError
+    from upmri.core.scan import Reconstruction, Scan
     from upmri.evaluation import evaluate
     from upmri.formats import load
     from upmri.methods import reconstruct
     from upmri.physics.espirit import estimate_maps
     from upmri.physics.simulate import simulate
-    from upmri.scan import Reconstruction, Scan
     from upmri.training.loop import train
-
-__version__ = "0.1.0"
 
 __all__ = [
     "InputError",
     "Reconstruction",
     "Scan",
+    "__version__",
     "estimate_maps",
     "evaluate",
     "load",
@@ -35,11 +37,11 @@ __all__ = [
     "train",
 ]
 
-# Where each public name lives. `methods` is a room that can be called: `upmri.methods()` gives the names.
-_HOME = {
-    "InputError": "upmri.errors",
-    "Reconstruction": "upmri.scan",
-    "Scan": "upmri.scan",
+# The module of each public name. `methods` is a package that can be called: `upmri.methods()` gives the names.
+_MODULES = {
+    "InputError": "upmri.core.errors",
+    "Reconstruction": "upmri.core.scan",
+    "Scan": "upmri.core.scan",
     "estimate_maps": "upmri.physics.espirit",
     "evaluate": "upmri.evaluation",
     "load": "upmri.formats",
@@ -47,17 +49,29 @@ _HOME = {
     "simulate": "upmri.physics.simulate",
     "train": "upmri.training.loop",
 }
-_ROOMS = {
-    "demo", "errors", "evaluation", "figures", "flow", "formats", "methods", "networks", "physics", "scan", "server",
-    "training", "weights",
-}  # fmt: skip
+_PACKAGES = {
+    "cli": "upmri.cli",
+    "core": "upmri.core",
+    "demo": "upmri.cli.demo",
+    "evaluation": "upmri.evaluation",
+    "figures": "upmri.evaluation.figures",
+    "flow": "upmri.flow",
+    "formats": "upmri.formats",
+    "learning": "upmri.learning",
+    "methods": "upmri.methods",
+    "networks": "upmri.networks",
+    "physics": "upmri.physics",
+    "server": "upmri.server",
+    "training": "upmri.training",
+    "weights": "upmri.weights",
+}
 
 
 def __getattr__(name: str) -> Any:
-    if name in _HOME:
-        value = getattr(import_module(_HOME[name]), name)
-    elif name in _ROOMS:
-        value = import_module(f"upmri.{name}")
+    if name in _MODULES:
+        value = getattr(import_module(_MODULES[name]), name)
+    elif name in _PACKAGES:
+        value = import_module(_PACKAGES[name])
     else:
         raise AttributeError(f"module 'upmri' has no attribute {name!r}")
     globals()[name] = value
@@ -65,4 +79,20 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOME, *_ROOMS})
+    return sorted({*globals(), *_MODULES, *_PACKAGES})
+
+
+def _save_scan(*args: Any, **options: Any) -> Any:
+    from upmri.formats import native
+
+    return native.write_scan(*args, **options)
+
+
+def _save_reconstruction(*args: Any, **options: Any) -> Any:
+    from upmri import formats
+
+    return formats.save(*args, **options)
+
+
+ports.save_scan = _save_scan
+ports.save_reconstruction = _save_reconstruction

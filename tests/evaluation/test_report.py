@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 
 import upmri
 from upmri import InputError, cli
+from upmri.core.scan import Reconstruction
 from upmri.evaluation import psnr
 from upmri.evaluation.report import check, write
 from upmri.evaluation.report.encode import pack, quantise, unpack
-from upmri.scan import Reconstruction
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\u2028<!--"
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import torch
 
+from upmri.core.scan import Reconstruction, Scan
 from upmri.evaluation.report import write
-from upmri.scan import Reconstruction, Scan
 
 FLAGS = (
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",

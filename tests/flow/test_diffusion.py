@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from upmri.errors import InputError
+from upmri.core.errors import InputError
 from upmri.flow.diffusion import Cosine, denoise, noise_loss
 from upmri.flow.path import noise
 

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from upmri.flow.divergence import divergence
 from upmri.flow.objective import DampedFilter, Identity, KrylovFilter, filtered, loss_of, no_filter, projected_loss
+from upmri.learning.divergence import divergence
 from upmri.physics.sense import SenseOperator
 
 SHAPE = (1, 4, 6)

@@ -8,7 +8,7 @@ import torch
 import upmri
 from upmri import InputError, weights
 from upmri.flow.diffusion import Cosine, denoise
-from upmri.flow.ssdu import SecondMask, split
+from upmri.learning.partition import SecondMask, split
 from upmri.methods.ambient import Ambient, AmbientLesson, noise_in
 from upmri.methods.base import Problem
 from upmri.methods.dds import proximal_step

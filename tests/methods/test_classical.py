@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import upmri
-from upmri.errors import InputError
+from upmri.core.errors import InputError
 from upmri.evaluation import evaluate
 from upmri.methods import find
 from upmri.methods.sense import default_damping

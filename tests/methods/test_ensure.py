@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from upmri.flow.ssdu import energy, misfit
+from upmri.learning.partition import energy, misfit
 from upmri.methods.ensure import EnsureLesson, inverse_probability
 from upmri.physics.fourier import fft2c, ifft2c
 from upmri.physics.masks import random_lines

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from upmri.flow.ssdu import outside
+from upmri.learning.partition import outside
 from upmri.methods.moi import MoiLesson, redraw
 from upmri.physics.masks import equispaced, poisson_disc, random_lines
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from upmri.flow.turn import draw_turns, turn_scan
+from upmri.learning.equivariance import draw_turns, turn_scan
 from upmri.methods import rei
 from upmri.methods.rei import ReiLesson
 

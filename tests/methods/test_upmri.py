@@ -10,8 +10,8 @@ import torch
 import upmri
 from upmri import InputError, weights
 from upmri.evaluation import evaluate
-from upmri.flow.bootstrap import deviation
-from upmri.flow.split import SplitLaw
+from upmri.learning.bootstrap import deviation
+from upmri.learning.lines import SplitLaw
 from upmri.methods.base import Problem
 from upmri.methods.sense import default_damping
 from upmri.methods.upmri import UpmriLesson, held_out_gain

@@ -10,7 +10,7 @@ from upmri import InputError, weights
 from upmri.flow.objective import KrylovFilter
 from upmri.flow.path import TimeLaw, noise
 from upmri.flow.sampler import read_out
-from upmri.flow.split import SplitLaw
+from upmri.learning.lines import SplitLaw
 from upmri.methods.base import Problem
 from upmri.methods.sense import default_damping
 from upmri.methods.upmri_paper import PaperLesson, UpmriPaper

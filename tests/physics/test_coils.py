@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import upmri
-from upmri.errors import InputError
+from upmri.core.errors import InputError
 from upmri.physics.coils import compress, estimate_noise, noise_covariance, whiten
 from upmri.physics.phantom import phantom_scan
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import spearmanr
 
-from upmri import demo
+from upmri.cli import demo
 from upmri.physics.contrast import vary, with_fat
 
 SHAPE = (40, 32)

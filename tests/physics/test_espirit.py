@@ -2,7 +2,7 @@ import pytest
 import torch
 
 import upmri
-from upmri.errors import InputError
+from upmri.core.errors import InputError
 from upmri.physics import espirit as module
 from upmri.physics.espirit import espirit, estimate_maps
 from upmri.physics.fourier import fft2c, ifft2c

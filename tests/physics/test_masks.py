@@ -7,7 +7,7 @@ import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from upmri.errors import InputError
+from upmri.core.errors import InputError
 from upmri.physics.masks import calibration_region, equispaced, poisson_disc, random_lines, seed_for
 
 accelerations = st.floats(1, 20)

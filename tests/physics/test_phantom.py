@@ -9,7 +9,7 @@ from scipy.integrate import dblquad
 from skimage.data import shepp_logan_phantom
 from skimage.transform import resize
 
-from upmri.errors import InputError
+from upmri.core.errors import InputError
 from upmri.physics.fourier import fft2c, ifft2c
 from upmri.physics.phantom import INSERTS, SHEPP_LOGAN, Ellipse, image, kspace, phantom_scan, sensitivities
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch.autograd import gradcheck, gradgradcheck
 
-from upmri.errors import InputError
+from upmri.core.errors import InputError
 from upmri.physics import sense as module
 from upmri.physics.phantom import image
 from upmri.physics.sense import SenseOperator

@@ -10,9 +10,9 @@ from skimage.data import shepp_logan_phantom
 from skimage.transform import resize
 
 import upmri
-from upmri.errors import InputError
-from upmri.physics.geometry import Loops, receive, surround
+from upmri.core.errors import InputError
 from upmri.physics.masks import random_lines, seed_for
+from upmri.physics.receive_array import Loops, receive, surround
 from upmri.physics.simulate import coil_maps, complex_normal, object_support, simulate, smooth_phase
 
 DATA = os.environ.get("UPMRI_DATA")

@@ -21,9 +21,9 @@ import numpy as np
 import pytest
 
 import upmri
-from upmri.server import client, protocol, sending
+from upmri.server import client, sending, wire
 from upmri.server.limits import Limits
-from upmri.server.protocol import EndedError, Incoming, Kind
+from upmri.server.wire import EndedError, Incoming, Kind
 
 PATIENCE = 60.0
 SHEPP_LOGAN = "ismrmrd_generate_cartesian_shepp_logan"
@@ -152,10 +152,10 @@ class Peer:
             self.socket.sendall(part)
         return self
 
-    def next(self) -> protocol.Message:
+    def next(self) -> wire.Message:
         return self.incoming.message()
 
-    def rest(self) -> list[protocol.Message]:
+    def rest(self) -> list[wire.Message]:
         """Everything up to the end of the connection; that it ends after CLOSE is part of it."""
         found = []
         with self.socket:

@@ -8,10 +8,10 @@ from types import SimpleNamespace
 import pytest
 
 from upmri.server.assemble import Frame, Rows
+from upmri.server.counters import Metrics
 from upmri.server.dispatch import Dispatcher
+from upmri.server.json_log import Log
 from upmri.server.limits import Limits, RefusedError
-from upmri.server.log import Log
-from upmri.server.metrics import Metrics
 from upmri.server.order import Order
 
 

@@ -7,8 +7,8 @@ import socket
 
 import pytest
 
-from upmri.server import protocol
-from upmri.server.protocol import EndedError, Kind
+from upmri.server import wire
+from upmri.server.wire import EndedError, Kind
 
 QUICK, MANY = 100, 2000
 
@@ -46,7 +46,7 @@ def mutate(parts: list[bytes], draw: random.Random) -> bytes:
     return b"".join(parts)
 
 
-def answers(peer, stream: bytes) -> list[protocol.Message]:
+def answers(peer, stream: bytes) -> list[wire.Message]:
     """Send a stream, and read to the end, which must come."""
     found = []
     peer.socket.settimeout(30)
@@ -66,8 +66,8 @@ def answers(peer, stream: bytes) -> list[protocol.Message]:
 )
 def test_mutated_streams(server, peer, small, repeated, messages, check_other, first, count):
     streams = [
-        [protocol.config_text('{"method": "sense"}'), *messages(small), protocol.close()],
-        [protocol.config_file("zero-filled"), *messages(repeated)[:80], protocol.close()],
+        [wire.config_text('{"method": "sense"}'), *messages(small), wire.close()],
+        [wire.config_file("zero-filled"), *messages(repeated)[:80], wire.close()],
     ]
     server.metric("streams_total")
     starts, before, images, told = server.metric("worker_starts_total"), server.memory(), 0, 0

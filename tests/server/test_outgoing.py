@@ -3,7 +3,7 @@ import threading
 
 import pytest
 
-from upmri.server.metrics import Metrics
+from upmri.server.counters import Metrics
 from upmri.server.outgoing import Outgoing
 
 

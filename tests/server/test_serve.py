@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import upmri
-from upmri.server import client, images, protocol
-from upmri.server.protocol import Kind
+from upmri.server import client, series, wire
+from upmri.server.wire import Kind
 
 RUN = [sys.executable, "-c", "from upmri.cli import main, serve; main()"]
 PATIENCE = 60
@@ -67,7 +67,7 @@ def test_magnitudes_deviations_and_what_they_say(server, small):
     rec = client.stream(small, server.to, {"method": "upmri", "samples": 2}, max_bytes=2**30, on_text=found.append)
     expected = upmri.reconstruct(upmri.load(small), "upmri", samples=2, device="cpu")
     assert len(rec) == 1
-    assert found[0] == f"reconstructing with upmri; {images.NOTICE}"
+    assert found[0] == f"reconstructing with upmri; {series.NOTICE}"
     assert [text.split(":")[0] for text in found[1:]] == ["image 1"]
     for ours, theirs in ((rec.image[0].abs(), expected.image[0].abs()), (rec.std[0], expected.std[0])):
         assert (ours - theirs).abs().max() <= 1e-5 * theirs.abs().max()
@@ -100,10 +100,10 @@ def test_attributes_and_series_of_the_messages(server, small, messages):
 
 def test_the_first_image_is_back_before_the_last_readout_is_sent(server, peer, repeated, messages):
     several = messages(repeated)
-    one = peer(server.to).send(protocol.config_file("sense"), *several[:-1])
+    one = peer(server.to).send(wire.config_file("sense"), *several[:-1])
     while one.next().kind != Kind.IMAGE:
         pass
-    found = one.send(several[-1], protocol.close()).rest()
+    found = one.send(several[-1], wire.close()).rest()
     assert sum(message.kind == Kind.IMAGE for message in found) == 7
     assert found[-1].kind == Kind.CLOSE
 
@@ -111,15 +111,15 @@ def test_the_first_image_is_back_before_the_last_readout_is_sent(server, peer, r
 @pytest.mark.parametrize(
     "config",
     [
-        lambda: protocol.config_file("sense"),
-        lambda: protocol.config_text('{"version": "1.1.0", "parameters": {"config": "sense", "seed": "3"}}'),
-        lambda: protocol.config_text("sense").rstrip(b"\0")[:2] + (5).to_bytes(4, "little") + b"sense",
-        lambda: protocol.config_file("openrecon"),
+        lambda: wire.config_file("sense"),
+        lambda: wire.config_text('{"version": "1.1.0", "parameters": {"config": "sense", "seed": "3"}}'),
+        lambda: wire.config_text("sense").rstrip(b"\0")[:2] + (5).to_bytes(4, "little") + b"sense",
+        lambda: wire.config_file("openrecon"),
     ],
     ids=["file", "as a scanner has it", "without NUL", "the server's own"],
 )
 def test_ways_to_say_it(server, peer, small, messages, sense, config):
-    found = peer(server.to).send(config(), *messages(small), protocol.close()).rest()
+    found = peer(server.to).send(config(), *messages(small), wire.close()).rest()
     [image] = [message for message in found if message.kind == Kind.IMAGE]
     pixels = np.frombuffer(image.body, "<f4").reshape(32, 32).T
     assert np.abs(pixels - np.abs(sense[0])).max() <= 1e-6 * np.abs(sense).max()
@@ -127,8 +127,8 @@ def test_ways_to_say_it(server, peer, small, messages, sense, config):
 
 def test_parameters_after_the_header_change_the_method(server, peer, small, messages):
     header, *readouts = messages(small)
-    config, change = protocol.config_file("sense"), protocol.text('{"parameters": {"method": "zero-filled"}}')
-    found = peer(server.to).send(config, header, change, *readouts, protocol.close()).rest()
+    config, change = wire.config_file("sense"), wire.text('{"parameters": {"method": "zero-filled"}}')
+    found = peer(server.to).send(config, header, change, *readouts, wire.close()).rest()
     [image] = [message for message in found if message.kind == Kind.IMAGE]
     expected = upmri.reconstruct(upmri.load(small), "zero-filled", device="cpu").image[0].abs().numpy()
     pixels = np.frombuffer(image.body, "<f4").reshape(32, 32).T
@@ -156,7 +156,7 @@ def test_several_clients_at_once_get_their_own(server, shepp_logan):
 def test_a_long_stream_does_not_keep_a_short_one_waiting(server, peer, shepp_logan, small, messages, check_other):
     several = messages(shepp_logan("-m", "96", "-c", "8", "-n", "0.02", "-r", "12"))
     long = peer(server.to)
-    sending = threading.Thread(target=long.send, args=(protocol.config_file("sense"), *several, protocol.close()))
+    sending = threading.Thread(target=long.send, args=(wire.config_file("sense"), *several, wire.close()))
     sending.start()
     while long.next().kind != Kind.IMAGE:
         pass
@@ -183,10 +183,10 @@ def test_health_and_metrics(server, check_other):
 
 def test_logs_hold_nothing_of_the_patient(server, peer, make_xml, make_head):
     body = bytes(8 * 2 * 16)
-    config = protocol.config_text('{"method": "Jane Doe"}')
+    config = wire.config_text('{"method": "Jane Doe"}')
     assert "Jane" in peer(server.to).send(config).errors()[0]  # told to the peer, who said it
-    lines = [protocol.acquisition(make_head(line, flags=(8,) if line == 7 else ()), body) for line in range(8)]
-    peer(server.to).send(protocol.config_file("sense"), protocol.header(make_xml()), *lines, protocol.close()).errors()
+    lines = [wire.acquisition(make_head(line, flags=(8,) if line == 7 else ()), body) for line in range(8)]
+    peer(server.to).send(wire.config_file("sense"), wire.header(make_xml()), *lines, wire.close()).errors()
     server.event("stream_end", code="config")
     text = server.log_path.read_text() + server.errors.read_text()
     assert "Jane" not in text

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import nn
 
-from upmri.errors import InputError
+from upmri.core.errors import InputError
 from upmri.training import checkpoint
 
 FACTS = {"step": 3, "seconds": 1.5, "config": "…"}

@@ -7,11 +7,11 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from upmri.errors import InputError
-from upmri.flow.split import SplitLaw
+from upmri.core.errors import InputError
+from upmri.core.settings import build
+from upmri.learning.lines import SplitLaw
 from upmri.methods import find
 from upmri.methods.upmri import UpmriLesson
-from upmri.settings import build
 from upmri.training.config import DataConfig, TrainConfig, read_config
 
 FULL = """

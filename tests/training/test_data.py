@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
 import upmri
-from upmri.errors import InputError
+from upmri.core.errors import InputError
 from upmri.flow.path import TimeLaw
-from upmri.flow.split import SplitLaw
+from upmri.learning.lines import SplitLaw
 from upmri.physics.fourier import fft2c
 from upmri.physics.masks import poisson_disc, random_lines
 from upmri.physics.sense import SenseOperator

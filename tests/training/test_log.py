@@ -3,7 +3,7 @@ import sys
 
 import pytest
 
-from upmri.errors import InputError
+from upmri.core.errors import InputError
 from upmri.training.config import DataConfig, TrainConfig
 from upmri.training.log import Log
 

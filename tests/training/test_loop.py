@@ -20,10 +20,10 @@ from safetensors.torch import load_file
 
 import upmri
 from upmri import weights
-from upmri.errors import InputError
+from upmri.core.errors import InputError
+from upmri.core.settings import build
 from upmri.methods.upmri import UpmriLesson
 from upmri.networks.adm import SIZES
-from upmri.settings import build
 from upmri.training import checkpoint, train
 from upmri.training.config import TrainConfig, read_config
 from upmri.training.data import Slices

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from upmri import weights
+from upmri.core.settings import build
 from upmri.methods import find
-from upmri.settings import build
 from upmri.training.config import read_config
 
 ROOT = Path(__file__).parents[2]

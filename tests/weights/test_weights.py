@@ -93,7 +93,7 @@ def test_what_comes_back_reconstructs(good, rng):
 
 def test_a_lesson_with_everything_changed_comes_back(tmp_path):
     from upmri.flow.path import TimeLaw
-    from upmri.flow.split import SplitLaw
+    from upmri.learning.lines import SplitLaw
 
     lesson = UpmriLesson(2, 5, 0.5, SplitLaw((0.1, 0.2), (0.3, 0.4), 0.5), TimeLaw(1.0, 2.0, 0.1), 7, 0.2, True)
     path = weights.save(tmp_path / "x.safetensors", tensors(lesson), "upmri", lesson, {})

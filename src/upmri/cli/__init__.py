@@ -8,11 +8,13 @@ from typing import Annotated
 
 import typer
 
-from upmri import __version__, console, memory
+from upmri.cli import console
+from upmri.core import memory
+from upmri.core.version import __version__
 
 from upmri.cli import scans, recon, report, learn, benchmark, serve, doctor  # isort: skip  # as `--help` shall list them
 from upmri.cli.options import app
-from upmri.errors import InputError
+from upmri.core.errors import InputError
 
 __all__ = ["app", "benchmark", "doctor", "learn", "main", "recon", "report", "scans", "serve"]
 

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from upmri import console
+from upmri.cli import console
 from upmri.cli.options import Device, Quiet, app
-from upmri.errors import InputError
+from upmri.core.errors import InputError
 
 if TYPE_CHECKING:
-    from upmri.evaluation.benchmark.config import BenchmarkConfig
+    from upmri.evaluation.benchmark.plan import BenchmarkConfig
 
 
 @app.command()
@@ -28,8 +28,8 @@ def benchmark(
     quiet: Quiet = False,
 ) -> None:
     """Compare methods on many scans. Broken off, it goes on where it was; several processes share the work."""
-    from upmri.evaluation.benchmark import report
-    from upmri.evaluation.benchmark.config import read_config
+    from upmri.evaluation.benchmark import summary
+    from upmri.evaluation.benchmark.plan import read_config
     from upmri.evaluation.benchmark.run import DATABASE, run, variants
     from upmri.evaluation.benchmark.store import Store
 
@@ -46,8 +46,8 @@ def benchmark(
     if redraw and not (folder / DATABASE).exists():
         raise InputError(f"{folder}: there are no results to draw; run without --redraw first")
     store = Store(folder / DATABASE) if redraw else run(told, folder, device=device, progress=not quiet)
-    paths = report.write(store, told, folder)
-    left = report.missing(store, told)
+    paths = summary.write(store, told, folder)
+    left = summary.missing(store, told)
     store.close()
     if not quiet:
         console.say(f"{folder}: {', '.join(path.name for path in paths)}")

@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from upmri import console
+from upmri.cli import console
 from upmri.cli.options import Json, app
 
 if TYPE_CHECKING:
-    from upmri.doctor import Findings
+    from upmri.cli.diagnosis import Findings
 
 
 @app.command()
 def doctor(as_json: Json = False) -> None:
     """Tell versions, devices and memory, and what is missing for which feature; exit 1 if something essential is."""
-    from upmri.doctor import examine
+    from upmri.cli.diagnosis import examine
 
     found = examine()
     if as_json:
@@ -33,7 +33,7 @@ def doctor(as_json: Json = False) -> None:
 
 
 def _lines(found: Findings) -> list[tuple[str, str]]:
-    from upmri.doctor import FEATURES
+    from upmri.cli.diagnosis import FEATURES
 
     threads = "" if found.threads is None else f", torch uses {found.threads} thread{'s' * (found.threads != 1)}"
     lines = [

@@ -9,9 +9,9 @@ from typing import Annotated, Any
 
 import typer
 
-from upmri import console
+from upmri.cli import console
 from upmri.cli.options import Json, Quiet, app
-from upmri.errors import InputError
+from upmri.core.errors import InputError
 
 
 @app.command()

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from upmri import console
+from upmri.cli import console
 from upmri.cli.options import Device, Json, Mirrors, Overwrite, Quiet, Seed, app
-from upmri.errors import InputError
+from upmri.core.errors import InputError
 from upmri.methods import DEFAULT
 
 if TYPE_CHECKING:
-    from upmri.scan import Reconstruction
+    from upmri.core.scan import Reconstruction
 
 
 @app.command()

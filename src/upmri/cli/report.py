@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from upmri import console
+from upmri.cli import console
 from upmri.cli.options import Overwrite, Quiet, app
 
 

@@ -10,9 +10,9 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from upmri import console
+from upmri.cli import console
 from upmri.cli.options import Json, Overwrite, Quiet, Seed, app
-from upmri.errors import InputError
+from upmri.core.errors import InputError
 
 
 @app.command()
@@ -22,7 +22,7 @@ def demo(
     as_json: Json = False,
 ) -> None:
     """Reconstruct a real brain, undersampled 4× and 8× in simulation, with every classical method and upmri."""
-    from upmri import demo as show
+    from upmri.cli import demo as show
 
     rows = show.run(folder, progress=not quiet and not as_json)
     if as_json:

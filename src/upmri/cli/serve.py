@@ -8,9 +8,9 @@ from typing import Annotated, Any
 
 import typer
 
-from upmri import console
+from upmri.cli import console
 from upmri.cli.options import Device, Json, Mirrors, Overwrite, Quiet, Seed, app
-from upmri.errors import InputError
+from upmri.core.errors import InputError
 from upmri.methods import DEFAULT
 
 _PORT = 9002
@@ -40,11 +40,11 @@ def serve(
     """Reconstruct what scanners stream: an MRD server (Siemens FIRE and OpenRecon, Gadgetron). Not for clinical use."""
     from upmri import methods
     from upmri.server.connection import House
+    from upmri.server.counters import Metrics
     from upmri.server.dispatch import Dispatcher
+    from upmri.server.json_log import Log
     from upmri.server.limits import Limits
     from upmri.server.listen import Server, is_local
-    from upmri.server.log import Log
-    from upmri.server.metrics import Metrics
     from upmri.server.order import Order, check
     from upmri.server.process import WorkerProcess
 

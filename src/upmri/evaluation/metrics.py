@@ -20,8 +20,8 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 from torch.nn.functional import avg_pool2d
 
-from upmri.errors import InputError
-from upmri.scan import Reconstruction
+from upmri.core.errors import InputError
+from upmri.core.scan import Reconstruction
 
 Image = Tensor | ArrayLike
 Per = Literal["slice", "volume"]

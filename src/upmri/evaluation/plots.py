@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from upmri.errors import InputError
+from upmri.core.errors import InputError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -16,7 +16,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from upmri.errors import InputError
+from upmri.core.errors import InputError
 from upmri.flow.path import Field, evaluate, noise
 from upmri.physics.solve import per_slice
 

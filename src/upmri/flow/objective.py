@@ -6,7 +6,7 @@ velocity: a' = −1, b' = 1) can be judged only through A. Its error seen throug
     E⟨p − u, R N (p − u)⟩ = E⟨p, R N p⟩ − 2 Re E⟨p, R A* u_Y⟩ + 2 Re E⟨p, R A* a' e⟩ + const,    u_Y = a' y₀ + b' A x₁,
 
 has the gradient 2 r in p, r = R (N p − A* u_Y), and a last term that vanishes when p has not seen e, and is otherwise,
-by Stein's lemma, 2 a' σ₀² times the divergence of R A* p in the data (:mod:`upmri.flow.divergence`). R is
+by Stein's lemma, 2 a' σ₀² times the divergence of R A* p in the data (:mod:`upmri.learning.divergence`). R is
 
 - N⁺ by k steps of conjugate gradients: the paper's projection, P = N⁺ N;
 - B = (N + λI)⁻¹: the damped one, W = B N;

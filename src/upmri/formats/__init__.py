@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from upmri.errors import InputError
+from upmri.core.errors import InputError
+from upmri.core.scan import Reconstruction, Scan
 from upmri.formats import (
     array,
     atomic,
@@ -32,7 +33,6 @@ from upmri.formats import (
 )
 from upmri.formats.guard import MAX_BYTES
 from upmri.formats.source import Reader, Slices, Source
-from upmri.scan import Reconstruction, Scan
 
 __all__ = [
     "MAX_BYTES",

@@ -25,8 +25,8 @@ from xml.etree import ElementTree
 import numpy as np
 from numpy.typing import NDArray
 
-from upmri.errors import InputError
-from upmri.formats import geometry
+from upmri.core.errors import InputError
+from upmri.formats import stack
 from upmri.formats.grid import AXES, Grid, Ints, Table, place
 from upmri.formats.readouts import ReadoutSource
 
@@ -104,7 +104,7 @@ class AcquisitionSource(ReadoutSource):
         self._noise_scale = _noise_scale(header, head["sample_time_us"], self._noise, rows)
         directions = np.stack([head[name][rows] for name in ("read_dir", "phase_dir", "slice_dir")], 1)
         if "siemens" in header.findtext("acquisitionSystemInformation/systemVendor", "").lower():
-            directions = geometry.against(directions, grid)
+            directions = stack.against(directions, grid)
         self._arrange(grid, table, int(coils[0]), head["position"][rows], directions)
 
     def _fetch(self, rows: Ints) -> NDArray[np.complex64]:

@@ -1,7 +1,7 @@
 """NumPy's .npy and .npz: k-space as (coil, readout, phase) or (slice, coil, readout, phase), complex.
 
-An .npz names its arrays as the fields of a :class:`~upmri.scan.Scan`: ``kspace``, and if wanted ``mask``, ``maps``,
-``reference``, ``noise``, ``spacing``, ``name``.
+An .npz names its arrays as the fields of a :class:`~upmri.core.scan.Scan`: ``kspace``, and if wanted ``mask``,
+``maps``, ``reference``, ``noise``, ``spacing``, ``name``.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from upmri.errors import InputError
+from upmri.core.errors import InputError
+from upmri.core.scan import Scan
 from upmri.formats import guard
 from upmri.formats.source import Source
-from upmri.scan import Scan
 
 READS = "NumPy .npy or .npz with complex k-space"
 _NPY = b"\x93NUMPY"

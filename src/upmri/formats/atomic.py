@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from upmri.errors import InputError
+from upmri.core.errors import InputError
 
 Ours = Callable[[Path], bool]
 """Whether this program wrote a file."""

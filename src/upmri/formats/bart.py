@@ -29,10 +29,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from upmri.errors import InputError
+from upmri.core.errors import InputError
+from upmri.core.scan import Scan
 from upmri.formats import guard
 from upmri.formats.source import Source
-from upmri.scan import Scan
 
 READS = "BART .cfl or .hdr with k-space"
 _MARK = b"# Dimensions"

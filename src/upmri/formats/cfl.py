@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from upmri.scan import Reconstruction
+from upmri.core.scan import Reconstruction
 
 _DIMENSIONS = 16
 _SLICE = 13

@@ -26,10 +26,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from upmri.errors import InputError
+from upmri.core.errors import InputError
+from upmri.core.scan import Scan
 from upmri.formats import guard
 from upmri.formats.source import Source
-from upmri.scan import Scan
 
 READS = "CMRxRecon's multi-coil MATLAB 7.3"
 _MATLAB = b"MATLAB 7.3 MAT-file"

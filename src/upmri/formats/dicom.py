@@ -4,7 +4,7 @@
 rescaled, rows along readout and columns along phase. ``std.dcm`` beside them is a Parametric Map with the float32
 values of ``rec.std``. Every save makes new UIDs. What a scan says of its patient, its name included, is not written.
 
-Where the voxels lie in the patient is told by :mod:`upmri.formats.geometry`.
+Where the voxels lie in the patient is told by :mod:`upmri.core.geometry`.
 Without it slices are axial from the origin on, rows to the left and columns to the back, and the file says so. It has
 no place where the slice axis is not a stack in space, but frames or echoes.
 """
@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from upmri.errors import InputError
-from upmri.formats import geometry
+from upmri.core import geometry
+from upmri.core.errors import InputError
+from upmri.core.scan import Reconstruction
 from upmri.formats.label import describe
-from upmri.scan import Reconstruction
 
 if TYPE_CHECKING:
     from pydicom.dataset import Dataset
@@ -89,8 +89,8 @@ def _series(rec: Reconstruction, magnitude: NDArray[Any]) -> list[Dataset]:
     from pydicom.uid import generate_uid
 
     slope = _decimal(float(magnitude.max()) / _WHITE or 1.0)
-    known = geometry.affine(rec)
-    matrix = geometry.axial(rec) if known is None else known
+    known = geometry.affine(rec.spacing, rec.meta)
+    matrix = geometry.axial(rec.spacing) if known is None else known
     readout, phase = (matrix[:3, axis] / np.linalg.norm(matrix[:3, axis]) for axis in (0, 1))
     rows, columns, thickness = rec.spacing or (1.0, 1.0, 1.0)
     common = _about(rec, located=known is not None) | {
@@ -150,7 +150,7 @@ _CONSTANT: dict[str, Any] = {
 
 def _about(rec: Reconstruction, *, located: bool) -> dict[str, str]:
     """Return what an image says about itself in words, and when it was made."""
-    from upmri import __version__
+    from upmri.core.version import __version__
 
     made = f"UPMRI {_plain(rec.versions.get('upmri', '(version unknown)'))[:64]}, method {_plain(rec.method)[:200]}"
     if rec.settings.get("model") is not None:

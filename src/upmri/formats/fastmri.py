@@ -30,11 +30,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from upmri.errors import InputError
+from upmri.core.errors import InputError
+from upmri.core.scan import Scan
 from upmri.formats import guard, text
 from upmri.formats.source import Source
 from upmri.physics.fourier import fft1c, ifft1c, ifft2c
-from upmri.scan import Scan
 
 READS = "fastMRI's multi-coil HDF5"
 _MOST = 2**16 - 1  # ISMRMRD counts in 16 bits

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from upmri.errors import InputError
+from upmri.core.errors import InputError
 
 AXES = ("repetition", "phase", "set", "contrast", "slice")  # of frames, slowest first
 LONGEST = 2**16  # of any axis

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from upmri.errors import InputError
+from upmri.core.errors import InputError
 from upmri.formats import guard, heap
 from upmri.formats.acquisitions import AcquisitionSource, columns, parse_header
 from upmri.formats.grid import Ints

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from upmri.errors import InputError
+from upmri.core.errors import InputError
+from upmri.core.scan import Reconstruction, Scan
 from upmri.formats import atomic, guard
 from upmri.formats.source import Source
-from upmri.scan import Reconstruction, Scan
 
 READS = "HDF5 written by UPMRI"
 VERSION = 1

@@ -1,6 +1,6 @@
 """NIfTI out: voxels as (readout, phase, slice), with their size in mm, and where they lie if the scan says so.
 
-That is ``meta["geometry"]``, as :mod:`upmri.formats.geometry` describes it. Deviations go to NAME_std beside NAME.
+That is ``meta["geometry"]``, as :mod:`upmri.core.geometry` describes it. Deviations go to NAME_std beside NAME.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from upmri.errors import InputError
-from upmri.formats import geometry
+from upmri.core import geometry
+from upmri.core.errors import InputError
+from upmri.core.scan import Reconstruction
 from upmri.formats.label import describe
-from upmri.scan import Reconstruction
 
 _LONGEST = 32767  # an axis of NIfTI-1
 _DESCRIPTION = 79
@@ -56,7 +56,7 @@ def _write(rec: Reconstruction, image: NDArray[Any], path: Path, what: str = "")
         raise InputError(
             f"{path.name}: NIfTI holds at most {_LONGEST} slices, got {len(image)}; expected .h5 for these"
         )
-    known = geometry.affine(rec)
+    known = geometry.affine(rec.spacing, rec.meta)
     if known is None:
         nifti = nibabel.Nifti1Image(image.transpose(1, 2, 0), np.diag([*(rec.spacing or (1.0, 1.0, 1.0)), 1.0]))
     else:

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from upmri.core.scan import Reconstruction
 from upmri.formats.label import describe
-from upmri.scan import Reconstruction
 
 
 def write(rec: Reconstruction, path: Path) -> None:

@@ -42,11 +42,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from upmri.errors import InputError
-from upmri.formats import geometry
+from upmri.core import geometry
+from upmri.core.errors import InputError
+from upmri.core.scan import Scan
+from upmri.formats import stack
 from upmri.formats.grid import AXES, LONGEST, Grid, Ints, Table, ranked
 from upmri.formats.source import Source
-from upmri.scan import Scan
 
 _BATCH = 2**25  # bytes of readouts in flight
 _NOISE = 2**26  # bytes of noise readouts that are enough
@@ -79,7 +80,7 @@ class ReadoutSource(Source):
     ) -> None:
         """Sort the readouts into frames, of which slices follow their positions (readout, 3) where these tell.
 
-        ``directions`` are as in :func:`upmri.formats.geometry.find`, None if not known.
+        ``directions`` are as in :func:`upmri.formats.stack.find`, None if not known.
         """
         if not 1 <= coils < LONGEST:
             raise InputError(f"coils: expected 1 to {LONGEST - 1} of them, got {coils}")
@@ -105,7 +106,7 @@ class ReadoutSource(Source):
         self._located = None
         if directions is not None:
             number = self._number[frame.reshape(-1)]
-            self._located = geometry.find(grid, number, positions[lines], directions[lines])
+            self._located = stack.find(grid, number, positions[lines], directions[lines])
         order = np.argsort(frame.reshape(-1), kind="stable")
         ends = np.cumsum(np.bincount(frame.reshape(-1)))
         self._rows_of = np.split(lines[order], ends[:-1])

@@ -10,9 +10,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import ClassVar, Protocol, Self
 
-from upmri.errors import InputError
-from upmri.formats import geometry, guard
-from upmri.scan import Scan
+from upmri.core import geometry
+from upmri.core.errors import InputError
+from upmri.core.scan import Scan
+from upmri.formats import guard
 
 Slices = int | slice | str | None
 

@@ -8,7 +8,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from upmri.errors import InputError
+from upmri.core.errors import InputError
 from upmri.formats import guard, heap
 
 _LONGEST = 2**20  # bytes

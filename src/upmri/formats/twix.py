@@ -27,11 +27,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from upmri.errors import InputError
-from upmri.formats import geometry, guard
+from upmri.core.errors import InputError
+from upmri.formats import guard, stack
 from upmri.formats.grid import Grid, Ints, Table, place
-from upmri.formats.protocol import Protocol
 from upmri.formats.readouts import ReadoutSource
+from upmri.formats.siemens_protocol import Protocol
 from upmri.formats.source import Source
 
 READS = "Siemens .dat"
@@ -179,7 +179,7 @@ class TwixSource(ReadoutSource):
         positions = np.stack([places[axis] for axis in ("Sag", "Cor", "Tra")], 1)
         directions = None
         if protocol.siemens_sequence:
-            directions = geometry.against(_directions(header["SliceData"]["Quaternion"]), grid)
+            directions = stack.against(_directions(header["SliceData"]["Quaternion"]), grid)
         self._arrange(grid, table, int(coils[0]), positions, directions)
 
     def _fetch(self, rows: Ints) -> NDArray[np.complex64]:

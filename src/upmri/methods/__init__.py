@@ -14,14 +14,14 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from upmri import __version__
-from upmri.errors import InputError
+from upmri.core.errors import InputError
+from upmri.core.version import __version__
 
 if TYPE_CHECKING:
     import torch
 
+    from upmri.core.scan import Reconstruction, Scan
     from upmri.methods.base import Method
-    from upmri.scan import Reconstruction, Scan
 
 # Name → (module, class): a listing of names imports none of them.
 _METHODS = {
@@ -155,9 +155,9 @@ def reconstruct_slices(
     """Reconstruct a stream of one-slice scans: only the one at work is in memory, and of the past only images."""
     import torch
 
+    from upmri.core.progress import bar
+    from upmri.core.scan import Reconstruction
     from upmri.methods.base import apply
-    from upmri.progress import bar
-    from upmri.scan import Reconstruction
 
     if settings.get("samples") == 1:
         del settings["samples"]  # one answer is what every method gives

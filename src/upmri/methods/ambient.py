@@ -7,11 +7,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from upmri.errors import InputError
+from upmri.core.errors import InputError
 from upmri.flow.diffusion import Cosine, DataStep, denoise
-from upmri.flow.divergence import divergence
 from upmri.flow.path import Field, noise
-from upmri.flow.ssdu import SecondMask, misfit, split
+from upmri.learning.divergence import divergence
+from upmri.learning.partition import SecondMask, misfit, split
 from upmri.methods.base import Problem
 from upmri.methods.ddnm import Diffusion, DiffusionLesson
 from upmri.methods.dds import proximal_step

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from upmri.core.scan import Scan
 from upmri.physics.coils import estimate_noise
 from upmri.physics.espirit import estimate_maps
 from upmri.physics.sense import SenseOperator
-from upmri.scan import Scan
 
 if TYPE_CHECKING:
     from upmri.training.data import Batch

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from upmri.errors import InputError
+from upmri.core.errors import InputError
 from upmri.methods.base import Method, Problem
 from upmri.physics.solve import conjugate_gradients
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from upmri.errors import InputError
+from upmri.core.errors import InputError
 from upmri.flow.diffusion import Cosine, DataStep, denoise, noise_loss
 from upmri.flow.path import noise
 from upmri.methods.base import Lesson, Problem

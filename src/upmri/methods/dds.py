@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from upmri.errors import InputError
+from upmri.core.errors import InputError
 from upmri.flow.diffusion import DataStep
 from upmri.methods.base import Problem
 from upmri.methods.ddnm import Diffusion

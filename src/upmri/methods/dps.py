@@ -9,7 +9,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from upmri.errors import InputError
+from upmri.core.errors import InputError
 from upmri.flow.diffusion import BRIGHTEST, Cosine
 from upmri.flow.path import Field, evaluate, noise
 from upmri.methods.base import Problem

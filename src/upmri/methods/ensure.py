@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from upmri.flow.ssdu import energy, outside
-from upmri.flow.sure import Part, sure
+from upmri.learning.partition import energy, outside
+from upmri.learning.sure import Part, sure
 from upmri.methods.learned import OneEvaluation
 from upmri.methods.unrolls import Unrolls
 from upmri.physics.sense import SenseOperator

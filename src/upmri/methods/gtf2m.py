@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from upmri.errors import InputError
-from upmri.flow.divergence import divergence
+from upmri.core.errors import InputError
 from upmri.flow.objective import Filter, Normal, projected_loss
 from upmri.flow.path import Field, TimeLaw, interpolate
 from upmri.flow.sampler import Cyclic, read_out
-from upmri.flow.ssdu import outside
+from upmri.learning.divergence import divergence
+from upmri.learning.partition import outside
 from upmri.methods.base import Lesson, Problem
 from upmri.methods.learned import Learned
 from upmri.networks.adm import SIZES

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from upmri.errors import InputError
+from upmri.core.errors import InputError
 from upmri.methods import sense
 from upmri.methods.base import Method, Problem
 from upmri.physics.sense import SenseOperator

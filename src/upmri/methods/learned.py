@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from upmri import weights
-from upmri.errors import InputError
+from upmri.core.errors import InputError
 from upmri.methods import at_hand
 from upmri.methods.base import Method, Problem
 

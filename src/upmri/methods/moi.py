@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from upmri.errors import InputError
-from upmri.flow.remeasure import inconsistency
-from upmri.flow.ssdu import energy, outside
-from upmri.flow.sure import sure
+from upmri.core.errors import InputError
+from upmri.learning.partition import energy, outside
+from upmri.learning.remeasure import inconsistency
+from upmri.learning.sure import sure
 from upmri.methods.learned import OneEvaluation
 from upmri.methods.unrolls import Unrolls
 from upmri.physics.sense import SenseOperator

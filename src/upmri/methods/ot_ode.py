@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from upmri.errors import InputError
+from upmri.core.errors import InputError
 from upmri.flow.objective import Identity, no_filter, projected_loss
 from upmri.flow.path import Field, TimeLaw, evaluate, interpolate, noise
 from upmri.methods.base import Lesson, Problem

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from upmri.errors import InputError
+from upmri.core.errors import InputError
 from upmri.flow.path import Field, evaluate, noise
 from upmri.methods.base import Problem
 from upmri.methods.learned import Learned

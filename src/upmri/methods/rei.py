@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from upmri.errors import InputError
-from upmri.flow.remeasure import inconsistency
-from upmri.flow.ssdu import energy
-from upmri.flow.sure import sure
-from upmri.flow.turn import TRANSFORMS, Transform, draw_turns, turn_scan
+from upmri.core.errors import InputError
+from upmri.learning.equivariance import TRANSFORMS, Transform, draw_turns, turn_scan
+from upmri.learning.partition import energy
+from upmri.learning.remeasure import inconsistency
+from upmri.learning.sure import sure
 from upmri.methods.cascades import Cascades
 from upmri.methods.learned import OneEvaluation
 from upmri.physics.sense import SenseOperator

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from upmri.errors import InputError
-from upmri.flow.ssdu import Density, Kind, Partition, energy, misfit, split
+from upmri.core.errors import InputError
+from upmri.learning.partition import Density, Kind, Partition, energy, misfit, split
 from upmri.methods.cascades import Cascades
 from upmri.methods.learned import OneEvaluation
 from upmri.physics.sense import SenseOperator

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from upmri.errors import InputError
+from upmri.core.errors import InputError
 from upmri.methods.base import Lesson
 from upmri.networks.modl import MoDL
 from upmri.physics.sense import SenseOperator

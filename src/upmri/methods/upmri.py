@@ -16,13 +16,13 @@ import torch
 from torch import Tensor, nn
 
 from upmri import weights
-from upmri.errors import InputError
-from upmri.flow.bootstrap import deviation, errors
+from upmri.core.errors import InputError
 from upmri.flow.conditional import LAST, Mirrored, Predictor, read_out, sample
-from upmri.flow.held_out import HeldOut
 from upmri.flow.objective import Identity, Normal, no_filter, projected_loss
 from upmri.flow.path import TimeLaw, interpolate
-from upmri.flow.split import SplitLaw
+from upmri.learning.bootstrap import deviation, errors
+from upmri.learning.held_out import HeldOut
+from upmri.learning.lines import SplitLaw
 from upmri.methods import at_hand
 from upmri.methods.base import Estimate, Lesson, Method, Problem
 from upmri.methods.learned import Learned
@@ -171,7 +171,7 @@ class Upmri(Learned):
         first slice best.
     samples
         More than one: also give so many images around it, and their deviation. By the bootstrap
-        (:mod:`upmri.flow.bootstrap`), whose deviation is calibrated, unless ``steps`` is given.
+        (:mod:`upmri.learning.bootstrap`), whose deviation is calibrated, unless ``steps`` is given.
     steps
         Draw the images along the flow instead, with so many evaluations each; their deviation is a spread and not
         calibrated, and much too small.

@@ -12,12 +12,12 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from upmri.errors import InputError
-from upmri.flow.divergence import divergence
+from upmri.core.errors import InputError
 from upmri.flow.objective import DampedFilter, Filter, KrylovFilter, Normal, filtered, loss_of, no_filter
 from upmri.flow.path import TimeLaw, interpolate
 from upmri.flow.sampler import Cyclic, read_out
-from upmri.flow.split import SplitLaw
+from upmri.learning.divergence import divergence
+from upmri.learning.lines import SplitLaw
 from upmri.methods.base import Lesson, Problem
 from upmri.methods.learned import Learned
 from upmri.methods.sense import default_damping

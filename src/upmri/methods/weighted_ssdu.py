@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from upmri.errors import InputError
-from upmri.flow.ssdu import SecondMask, energy, misfit, split
+from upmri.core.errors import InputError
+from upmri.learning.partition import SecondMask, energy, misfit, split
 from upmri.methods.cascades import Cascades
 from upmri.methods.learned import OneEvaluation
 from upmri.physics.sense import SenseOperator

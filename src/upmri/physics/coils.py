@@ -7,9 +7,9 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from upmri.errors import InputError
+from upmri.core.errors import InputError
+from upmri.core.scan import Scan
 from upmri.physics.masks import calibration_region
-from upmri.scan import Scan
 
 _LINES = 48  # around DC that are enough to tell the noise
 _SAME = 1e-6  # the least eigenvalue of correlations between coils

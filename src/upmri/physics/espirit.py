@@ -17,10 +17,10 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from upmri.errors import InputError
+from upmri.core.errors import InputError
+from upmri.core.scan import Scan
 from upmri.physics.fourier import ifft2c
 from upmri.physics.masks import calibration_region
-from upmri.scan import Scan
 
 # Below this many calibration lines there is nothing to slide a kernel over.
 MIN_LINES = 4

@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from upmri.errors import InputError
+from upmri.core.errors import InputError
 
 Counting = Literal["included", "excluded"]
 

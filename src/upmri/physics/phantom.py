@@ -13,11 +13,11 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from upmri.errors import InputError
+from upmri.core.errors import InputError
+from upmri.core.scan import Scan
 from upmri.physics.fourier import ifft2c
 from upmri.physics.masks import random_lines, seed_for
 from upmri.physics.simulate import complex_normal
-from upmri.scan import Scan
 
 _BANDWIDTH = 0.5  # distance of the spatial frequencies of the coil sensitivities, in cycles per field of view
 _MARGIN = 2  # pixels around the ellipses that count as object: where their ringing is strongest

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from upmri.errors import InputError
+from upmri.core.errors import InputError
 from upmri.physics.fourier import fft2c, ifft2c
 from upmri.physics.solve import (
     Block,

@@ -11,11 +11,11 @@ import torch.nn.functional as nnf
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from upmri.errors import InputError
+from upmri.core.errors import InputError
+from upmri.core.scan import Scan
 from upmri.physics.fourier import fft2c
-from upmri.physics.geometry import Anatomy, receive, surround
 from upmri.physics.masks import default_acs, random_lines, seed_for
-from upmri.scan import Scan
+from upmri.physics.receive_array import Anatomy, receive, surround
 
 # Of the field of view: the distance of two slices, and the largest of the first from the last.
 _SLICE_STEP, _STACK_HEIGHT = 0.02, 0.4
@@ -112,7 +112,7 @@ def coil_maps(support: Tensor, coils: int, generator: torch.Generator, *, anatom
     support
         Where the object is: bool (slice, H, W); pixels are square.
     coils, generator, anatomy
-        As in :func:`upmri.physics.geometry.surround`.
+        As in :func:`upmri.physics.receive_array.surround`.
 
     Returns
     -------

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from upmri.errors import InputError
+from upmri.core.errors import InputError
 
 # Scaling filters h; Σh = √2, Σ_k h[k] h[k + 2m] = δ_m.
 _FILTERS = {

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from upmri.errors import InputError
+from upmri.core.errors import InputError
 from upmri.formats.acquisitions import (
     CALIBRATION,
     CALIBRATION_AND_IMAGING,

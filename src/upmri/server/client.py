@@ -16,14 +16,15 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from upmri.errors import InputError
-from upmri.formats import geometry
+from upmri.core import geometry
+from upmri.core.errors import InputError
+from upmri.core.scan import Reconstruction
+from upmri.formats import stack
 from upmri.formats.grid import AXES, Grid, ranked
-from upmri.scan import Reconstruction
-from upmri.server import images, protocol
+from upmri.server import series, wire
 from upmri.server.connection import ERROR
 from upmri.server.limits import Limits
-from upmri.server.protocol import PIXELS, EndedError, Incoming, Kind, Message
+from upmri.server.wire import PIXELS, EndedError, Incoming, Kind, Message
 
 _CONNECT = 10.0  # seconds
 
@@ -32,9 +33,9 @@ def address(text: str) -> tuple[str, int]:
     """Read HOST:PORT, or HOST alone."""
     host, colon, port = text.rpartition(":")
     if not colon or text.endswith("]"):
-        host, port = text, str(protocol.PORT)
+        host, port = text, str(wire.PORT)
     if not host or not port.isdecimal() or not 0 < int(port) < 2**16:
-        raise InputError(f"--to: expected HOST:PORT, as 127.0.0.1:{protocol.PORT}, got {text!r}")
+        raise InputError(f"--to: expected HOST:PORT, as 127.0.0.1:{wire.PORT}, got {text!r}")
     return host.strip("[]"), int(port)
 
 
@@ -96,10 +97,10 @@ class _Sender(threading.Thread):
 
     def run(self) -> None:
         try:
-            self._socket.sendall(protocol.config_text(json.dumps(self._config)))
+            self._socket.sendall(wire.config_text(json.dumps(self._config)))
             for message in self._messages:
                 self._socket.sendall(message)
-            self._socket.sendall(protocol.close())
+            self._socket.sendall(wire.close())
         except Exception as error:  # told by the other thread, which knows what the server said
             self.error = error
             with suppress(OSError):
@@ -112,7 +113,7 @@ def _receive(sock: socket.socket, on_text: Callable[[str], None], on_image: Call
     while (message := incoming.message()).kind != Kind.CLOSE:
         if message.kind == Kind.IMAGE:
             found.append(message)
-            if message.head.image_series_index == images.MAGNITUDE:
+            if message.head.image_series_index == series.MAGNITUDE:
                 on_image()
         elif message.kind == Kind.TEXT and message.text.startswith(ERROR):
             raise InputError(message.text.removeprefix(ERROR))
@@ -123,21 +124,21 @@ def _receive(sock: socket.socket, on_text: Callable[[str], None], on_image: Call
 
 def gather(found: list[Message], name: str, seconds: float) -> Reconstruction:
     """Make a reconstruction of images: sorted as :mod:`upmri.formats.readouts` does, placed by their headers."""
-    series: dict[int, list[Message]] = {}
+    by_number: dict[int, list[Message]] = {}
     for message in found:
-        series.setdefault(message.head.image_series_index, []).append(message)
-    if images.MAGNITUDE not in series:
+        by_number.setdefault(message.head.image_series_index, []).append(message)
+    if series.MAGNITUDE not in by_number:
         raise InputError("the server sent no image")
-    magnitudes = series[images.MAGNITUDE]
+    magnitudes = by_number[series.MAGNITUDE]
     order, counters = _order(magnitudes)
-    stacks = {number: [_pixels(some[i]) for i in order] for number, some in series.items() if len(some) == len(order)}
-    if len({one.shape for one in stacks[images.MAGNITUDE]}) > 1:
+    stacks = {number: [_pixels(some[i]) for i in order] for number, some in by_number.items() if len(some) == len(order)}
+    if len({one.shape for one in stacks[series.MAGNITUDE]}) > 1:
         raise InputError("the server sent images of different sizes")
-    deviations = stacks.get(images.DEVIATION)
+    deviations = stacks.get(series.DEVIATION)
     told = _attributes(magnitudes[0])
     spacing, meta = _place([magnitudes[i].head for i in order], counters[order])
     return Reconstruction(
-        image=torch.from_numpy(np.stack(stacks.get(images.COMPLEX, stacks[images.MAGNITUDE]))),
+        image=torch.from_numpy(np.stack(stacks.get(series.COMPLEX, stacks[series.MAGNITUDE]))),
         std=None if deviations is None else torch.from_numpy(np.stack(deviations)),
         method=str(told.pop("method", "")),
         versions={"upmri": str(told.pop("version"))} if "version" in told else {},
@@ -152,7 +153,7 @@ def gather(found: list[Message], name: str, seconds: float) -> Reconstruction:
 def _order(some: list[Message]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return which image comes first, and so on, and the counters of each, (image, AXES)."""
     counters = np.array([[getattr(message.head, axis) for axis in AXES] for message in some], np.int64)
-    if images.READOUT not in _meta(some[0]):
+    if series.READOUT not in _meta(some[0]):
         positions = np.array([list(message.head.position) for message in some])
         counters[:, -1] = ranked(counters[:, -1], positions)
     return np.lexsort(counters.T[::-1]), counters
@@ -179,7 +180,7 @@ def _place(heads: list[Any], counters: NDArray[np.int64]) -> tuple[geometry.Spac
         return None, meta
     positions = np.array([list(head.position) for head in heads])
     directions = np.array([[list(head.read_dir), list(head.phase_dir), list(head.slice_dir)] for head in heads])
-    located = geometry.find(Grid(x, x, y, 1, spacing), numbers, positions, directions)
+    located = stack.find(Grid(x, x, y, 1, spacing), numbers, positions, directions)
     if located is None:
         return spacing, meta
     if len(np.unique(counters[:, :-1], axis=0)) == 1:
@@ -217,7 +218,7 @@ def stream(
 ) -> Reconstruction:
     """Send a scan of any supported format and return what the server made of it."""
     from upmri import formats
-    from upmri.progress import bar
+    from upmri.core.progress import bar
     from upmri.server import sending
 
     start = time.perf_counter()

@@ -13,17 +13,17 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from upmri.errors import InputError
-from upmri.server import protocol
+from upmri.core.errors import InputError
+from upmri.server import wire
 from upmri.server.assemble import Assembler, Frame
+from upmri.server.counters import Metrics
 from upmri.server.dispatch import Dispatcher
-from upmri.server.images import NOTICE, Series
+from upmri.server.json_log import Log
 from upmri.server.limits import Limits, RefusedError
-from upmri.server.log import Log
-from upmri.server.metrics import Metrics
 from upmri.server.order import Order, parse
 from upmri.server.outgoing import Outgoing
-from upmri.server.protocol import EndedError, Incoming, Kind, Message
+from upmri.server.series import NOTICE, Series
+from upmri.server.wire import EndedError, Incoming, Kind, Message
 
 ERROR = "ERROR: "  # how a text begins that tells why there will be no more
 _GONE = "gone"  # the code of a client to whom nothing can be told
@@ -88,7 +88,7 @@ class Connection:
         counters = dict(zip(("repetition", "phase", "set", "contrast", "slice"), frame.key, strict=True))
         where = ", ".join(f"{name} {value}" for name, value in counters.items() if value or name == "slice")
         done = f"image {self._images.count}: {where}, by {self.order.method} in {told['seconds']:.2f} s"
-        self._out.put(*messages, protocol.text(done))
+        self._out.put(*messages, wire.text(done))
         self._house.metrics.add("images_total", len(messages))
 
     # --- the thread ---------------------------------------------------------------------------------------------------
@@ -99,22 +99,22 @@ class Connection:
         try:
             self._read()
             house.dispatcher.finish(self)
-            self._out.put(protocol.close())
+            self._out.put(wire.close())
         except RefusedError as error:
             code = error.code
-            self._out.put(protocol.text(f"{ERROR}{error}"), protocol.close())
+            self._out.put(wire.text(f"{ERROR}{error}"), wire.close())
         except InputError as error:
             code = "data"
-            self._out.put(protocol.text(f"{ERROR}{error}"), protocol.close())
+            self._out.put(wire.text(f"{ERROR}{error}"), wire.close())
         except EndedError as error:
             code = "cut"
-            self._out.put(protocol.text(f"{ERROR}{error}; expected CLOSE"), protocol.close())
+            self._out.put(wire.text(f"{ERROR}{error}; expected CLOSE"), wire.close())
         except OSError:
             code = _GONE
         except Exception as error:
             code = "fault"
             house.log.event("fault", kind=type(error).__name__, where="connection", stream=self.number)
-            self._out.put(protocol.text(f"{ERROR}the server failed: {type(error).__name__}"), protocol.close())
+            self._out.put(wire.text(f"{ERROR}the server failed: {type(error).__name__}"), wire.close())
         with self._lock:
             # From here on nothing is delivered, whoever wants to.
             self._fault = self._fault or RefusedError(code, "over")
@@ -131,7 +131,7 @@ class Connection:
     def refuse(self, error: RefusedError) -> None:
         """Tell a client that it is not served at all."""
         try:
-            self._out.put(protocol.text(f"{ERROR}{error}"), protocol.close())
+            self._out.put(wire.text(f"{ERROR}{error}"), wire.close())
             self._end(error.code)
         finally:
             self._let_go()
@@ -189,7 +189,7 @@ class Connection:
             self._hand_over(frame)
         if self.lines.late:
             note = f"{self.lines.late} readouts came too late (their slice was complete) and were left out"
-            self._out.put(protocol.text(note))
+            self._out.put(wire.text(note))
 
     def _take(self, message: Message) -> None:
         if message.kind in (Kind.CONFIG_FILE, Kind.CONFIG_TEXT, Kind.TEXT):
@@ -203,7 +203,7 @@ class Connection:
             if self.lines is None:
                 raise RefusedError("order", "a readout came before the XML header; expected the header first")
             if not self.lines.readouts:
-                self._out.put(protocol.text(f"reconstructing with {self.order.method}; {NOTICE}"))
+                self._out.put(wire.text(f"reconstructing with {self.order.method}; {NOTICE}"))
             for frame in self.lines.add(message.head, message.body):
                 self._hand_over(frame)
         elif message.kind == Kind.IMAGE:

@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from upmri.server.assemble import Assembler, Frame
+from upmri.server.counters import Metrics
+from upmri.server.json_log import Log
 from upmri.server.limits import Limits, RefusedError
 from upmri.server.link import Buffer
-from upmri.server.log import Log
-from upmri.server.metrics import Metrics
 from upmri.server.order import Order
 from upmri.server.process import WorkerProcess
 

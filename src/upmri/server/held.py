@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from upmri.core.scan import Scan
 from upmri.formats import guard
 from upmri.formats.acquisitions import AcquisitionSource, columns, parse_header
 from upmri.formats.grid import Ints
-from upmri.scan import Scan
 
 HEAD = np.dtype(ismrmrd.AcquisitionHeader)
 SIGMA = "upmri_sigma"  # a user parameter of the XML: σ₀ of k-space, where the sender knows it

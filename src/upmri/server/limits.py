@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
 
-from upmri.errors import InputError
+from upmri.core.errors import InputError
 
 _MIB = 2**20
 

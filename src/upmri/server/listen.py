@@ -12,10 +12,10 @@ import time
 from contextlib import suppress
 from types import FrameType
 
-from upmri.errors import InputError
+from upmri.core.errors import InputError
 from upmri.server.connection import Connection, House
+from upmri.server.counters import Door
 from upmri.server.limits import RefusedError
-from upmri.server.metrics import Door
 
 _BACKLOG = 64
 _ARENA_MAX, _ARENAS = -8, 2  # of glibc's mallopt

@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from upmri import methods
-from upmri.errors import InputError
+from upmri.core.errors import InputError
 from upmri.server.limits import RefusedError
 
 # Names that say no more than "what this server does".

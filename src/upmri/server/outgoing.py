@@ -7,7 +7,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 
-from upmri.server.metrics import Metrics
+from upmri.server.counters import Metrics
 
 _STEP = 2**16  # bytes within which a client must show that it reads
 

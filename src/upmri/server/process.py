@@ -10,10 +10,10 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from upmri.errors import InputError
+from upmri.core.errors import InputError
 from upmri.server import link
-from upmri.server.log import Log
-from upmri.server.metrics import Metrics
+from upmri.server.counters import Metrics
+from upmri.server.json_log import Log
 
 _START = 300.0  # seconds for a worker to load what it needs
 _PAUSES = (0.0, 1.0, 5.0, 30.0)  # seconds before the next try, after so many failed starts in a row

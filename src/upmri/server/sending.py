@@ -14,10 +14,10 @@ import ismrmrd
 import numpy as np
 from numpy.typing import NDArray
 
-from upmri.errors import InputError
+from upmri.core.errors import InputError
+from upmri.core.scan import Scan
 from upmri.formats import Source, mrd
-from upmri.scan import Scan
-from upmri.server import protocol
+from upmri.server import wire
 from upmri.server.held import HEAD, SIGMA
 
 _LAST_IN_SLICE, _LAST_IN_REPETITION = 8, 14
@@ -44,11 +44,11 @@ def messages(source: Source, path: Path, slices: str | None, max_bytes: int) -> 
 def _as_they_are(path: Path, max_bytes: int) -> Iterator[bytes]:
     xml, heads, samples = mrd.acquisitions(path, max_bytes)
     packed = _packed(heads)
-    yield protocol.header(xml)
+    yield wire.header(xml)
     for head, body in zip(packed, samples, strict=True):
         if len(body) != 8 * int(head["active_channels"]) * int(head["number_of_samples"]):
             raise InputError(f"{path}: a readout has {len(body)} bytes, other than its header says")
-        yield protocol.acquisition(head.tobytes(), body)
+        yield wire.acquisition(head.tobytes(), body)
 
 
 def _packed(heads: NDArray[Any]) -> NDArray[Any]:
@@ -78,7 +78,7 @@ def _made(source: Source, slices: str | None) -> Iterator[bytes]:
     first = True
     for number, scan in enumerate(source.each(slices)):
         if first:
-            yield protocol.header(_xml(scan).encode())
+            yield wire.header(_xml(scan).encode())
             first = False
         yield from _readouts(scan, number)
 
@@ -126,7 +126,7 @@ def _readouts(scan: Scan, number: int) -> Iterator[bytes]:
         _place(head, scan, points)
         if count == len(at) - 1:
             head.flags = 1 << ((_LAST_IN_REPETITION if points else _LAST_IN_SLICE) - 1)
-        yield protocol.acquisition(bytes(head), np.ascontiguousarray(data, "<c8").tobytes())
+        yield wire.acquisition(bytes(head), np.ascontiguousarray(data, "<c8").tobytes())
 
 
 def _place(head: Any, scan: Scan, points: bool) -> None:

@@ -17,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from upmri.errors import InputError
+from upmri.core.errors import InputError
 from upmri.server import link
 
 _MOST_LIKELY = "500"  # to be ended first when memory runs out, before the server itself
@@ -113,7 +113,7 @@ def main() -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     with suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text(_MOST_LIKELY)
-    from upmri import memory
+    from upmri.core import memory
 
     memory.keep_freed()
     descriptor, device, method = sys.argv[1:]

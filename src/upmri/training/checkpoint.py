@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from upmri.errors import InputError
+from upmri.core.errors import InputError
 
 _MOMENTS = ("exp_avg", "exp_avg_sq")
 

@@ -8,9 +8,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from upmri.errors import InputError
-from upmri.selection import Selection
-from upmri.settings import build, read_mapping
+from upmri.core.errors import InputError
+from upmri.core.settings import build, read_mapping
+from upmri.training.selection import Selection
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,7 +23,7 @@ class DataConfig(Selection):
     Parameters
     ----------
     scans, images, part, share, person, only, limit, coils, anatomy, lines, counting, acs
-        Which slices: see :class:`upmri.selection.Selection`.
+        Which slices: see :class:`upmri.training.selection.Selection`.
     undersample
         The scans are fully sampled: leave each slice some of its lines only, and keep what all gave as its reference.
     accelerations

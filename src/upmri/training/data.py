@@ -18,9 +18,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from upmri.errors import InputError
+from upmri.core.errors import InputError
 from upmri.flow.path import TimeLaw, noise
-from upmri.flow.split import SplitLaw
+from upmri.learning.lines import SplitLaw
 from upmri.physics.fourier import mirror
 from upmri.physics.simulate import complex_normal
 

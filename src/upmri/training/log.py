@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from upmri.errors import InputError
+from upmri.core.errors import InputError
 from upmri.training.config import TrainConfig
 
 

@@ -15,15 +15,15 @@ import torch
 from torch import Tensor, nn
 
 from upmri import methods, weights
-from upmri.errors import InputError
+from upmri.core.errors import InputError
+from upmri.core.progress import bar
+from upmri.core.settings import build
 from upmri.methods.base import Lesson
-from upmri.progress import bar
-from upmri.settings import build
 from upmri.training import checkpoint
 from upmri.training.config import TrainConfig, read_config
 from upmri.training.data import Slices
+from upmri.training.distributed import Place, Worker
 from upmri.training.log import Log
-from upmri.training.place import Place, Worker
 from upmri.training.prepare import prepare
 from upmri.training.validation import validate
 

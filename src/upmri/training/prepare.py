@@ -14,17 +14,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from upmri.errors import InputError
+from upmri.core.errors import InputError
+from upmri.core.progress import bar
+from upmri.core.scan import Scan
 from upmri.methods.base import Problem
 from upmri.physics.contrast import vary, with_fat
 from upmri.physics.espirit import estimate_maps
 from upmri.physics.fourier import ifft2c
 from upmri.physics.masks import seed_for
 from upmri.physics.simulate import simulate
-from upmri.progress import bar
-from upmri.scan import Scan
-from upmri.selection import Slice, draw_lines, keep_lines, select
 from upmri.training.config import DataConfig
+from upmri.training.selection import Slice, draw_lines, keep_lines, select
 
 # Part of the name of a cached slice: raise it when what is cached changes.
 _VERSION = 3

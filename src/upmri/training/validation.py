@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from upmri.flow.held_out import HeldOut
+from upmri.learning.held_out import HeldOut
 from upmri.methods.base import Lesson
 from upmri.methods.sense import default_damping
 from upmri.physics.sense import SenseOperator

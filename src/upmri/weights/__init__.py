@@ -15,7 +15,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from upmri.errors import InputError
+from upmri.core.errors import InputError
 
 if TYPE_CHECKING:
     import torch
@@ -113,7 +113,7 @@ def _load(path: Path, changed: int, size: int, device: str) -> Model:  # noqa: A
     from safetensors.torch import load as parse
 
     from upmri import methods
-    from upmri.settings import build
+    from upmri.core.settings import build
 
     header = _header(path)
     if size > MAX_BYTES:

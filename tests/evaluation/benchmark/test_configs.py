@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from upmri.evaluation.benchmark.config import read_config
+from upmri.core.settings import build
+from upmri.evaluation.benchmark.plan import read_config
 from upmri.methods import find, names
 from upmri.physics.espirit import MIN_LINES
 from upmri.physics.masks import calibration_region
-from upmri.selection import draw_lines
-from upmri.settings import build
 from upmri.training.config import read_config as read_training
+from upmri.training.selection import draw_lines
 
 CONFIGS = Path(__file__).parents[3] / "configs"
 

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 import upmri
-from upmri.evaluation.benchmark import report, scans
-from upmri.evaluation.benchmark.config import read_config
+from upmri.evaluation.benchmark import cases, summary
+from upmri.evaluation.benchmark.plan import read_config
 from upmri.evaluation.benchmark.run import run
 from upmri.physics.fourier import fft2c
 from upmri.training import train
@@ -76,19 +76,19 @@ def test_from_files_to_tables(name, acs, request, tmp_path, monkeypatch):
         told = read_training(CONFIGS / name / f"{method}.yaml", (*tiny, light, "train.limit=4"))
         assert train(told).is_file()
     config = read_config(CONFIGS / "benchmark" / f"{name}.yaml", ("accelerations=[4]",))
-    tested = {task.slice.person for task in scans.tasks(config)}
-    taught = {at.person for at in scans.select(told.train)} | {at.person for at in scans.select(told.validation)}
+    tested = {task.slice.person for task in cases.tasks(config)}
+    taught = {at.person for at in cases.select(told.train)} | {at.person for at in cases.select(told.validation)}
     assert tested
     assert not tested & taught
-    for task in scans.tasks(config)[:2]:
+    for task in cases.tasks(config)[:2]:
         scan = task.make()
         width, lines = scan.matrix[1], int(scan.mask[0].sum())
         outer = round((width - acs[4]) / 4) if name == "cmrxrecon_mapping" else round(width / 4) - acs[4]
         assert lines == acs[4] + outer
     few = read_config(CONFIGS / "benchmark" / f"{name}.yaml", ("accelerations=[4]",))
     store = run(few, tmp_path / "results", device="cpu")
-    paths = report.write(store, few, tmp_path / "results")
-    assert report.missing(store, few) == 0
+    paths = summary.write(store, few, tmp_path / "results")
+    assert summary.missing(store, few) == 0
     store.close()
     table = paths[0].read_text()
     for entry in few.entries:

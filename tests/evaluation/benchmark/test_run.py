@@ -15,14 +15,14 @@ import torch
 
 import upmri
 from upmri import InputError, cli, weights
-from upmri.evaluation.benchmark import scans
-from upmri.evaluation.benchmark.config import read_config
+from upmri.evaluation.benchmark import cases
+from upmri.evaluation.benchmark.plan import read_config
 from upmri.evaluation.benchmark.run import DATABASE, TRUTH, run, variants
 from upmri.evaluation.benchmark.store import Store
 from upmri.methods.upmri import UpmriLesson
 from upmri.physics.fourier import fft2c
 from upmri.physics.masks import calibration_region, seed_for
-from upmri.selection import select
+from upmri.training.selection import select
 
 
 def results(folder):
@@ -46,7 +46,7 @@ def once(write, tmp_path):
 
 def test_everything_is_there_once(once):
     config, rows = once
-    tasks, wanted = scans.tasks(config), variants(config)
+    tasks, wanted = cases.tasks(config), variants(config)
     assert len(tasks) == 2 * 3 * 2
     assert len(wanted) == 1 + 2 + 1 + 1
     assert {(row.scan, row.variant) for row in rows} == {(t.key, v.key) for t in tasks for v in wanted}
@@ -57,7 +57,7 @@ def test_everything_is_there_once(once):
 def test_a_cell_can_be_had_again(once, tmp_path):
     """From what the store says of it alone."""
     config, rows = once
-    by_key, store = {task.key: task for task in scans.tasks(config)}, Store(tmp_path / "once" / DATABASE)
+    by_key, store = {task.key: task for task in cases.tasks(config)}, Store(tmp_path / "once" / DATABASE)
     for row in rows[::7]:
         told, scan = store.settings(row.variant), by_key[row.scan].make()
         assert told.pop("maps_off") == 0
@@ -69,7 +69,7 @@ def test_a_cell_can_be_had_again(once, tmp_path):
 
 def test_what_is_done_is_not_done_again(once, tmp_path, monkeypatch):
     config, rows = once
-    monkeypatch.setattr(scans.Task, "make", lambda *_, **__: pytest.fail("made again"))
+    monkeypatch.setattr(cases.Task, "make", lambda *_, **__: pytest.fail("made again"))
     run(config, tmp_path / "once", device="cpu").close()
     assert results(tmp_path / "once") == rows
 
@@ -77,9 +77,9 @@ def test_what_is_done_is_not_done_again(once, tmp_path, monkeypatch):
 def test_pictures_of_some_are_kept(once, tmp_path):
     config, _ = once
     store = Store(tmp_path / "once" / DATABASE)
-    kept = scans.shown(config, scans.tasks(config))
+    kept = cases.shown(config, cases.tasks(config))
     assert len(kept) == 2  # one slice, two accelerations
-    for task in scans.tasks(config):
+    for task in cases.tasks(config):
         truth = store.picture(task.key, TRUTH)
         assert (truth is not None) == (task.key in kept)
         if truth is not None:
@@ -90,7 +90,7 @@ def test_pictures_of_some_are_kept(once, tmp_path):
 
 
 def test_simulated_scans_are_those_of_simulate(write, heads):
-    tasks = {task.key: task for task in scans.tasks(read_config(write(maps=["exact"])))}
+    tasks = {task.key: task for task in cases.tasks(read_config(write(maps=["exact"])))}
     task = tasks["heads heads/person1.npz 2 2.5x exact"]
     seed = seed_for("heads/person1.npz", 2, 2.5) % 2**31
     image = np.load(heads / "person1.npz")["image"][2]
@@ -102,7 +102,7 @@ def test_simulated_scans_are_those_of_simulate(write, heads):
 
 
 def test_lines_can_be_drawn_again(write):
-    first, second, *_ = scans.tasks(read_config(write(draws=2)))
+    first, second, *_ = cases.tasks(read_config(write(draws=2)))
     assert (first.draw, second.draw, second.slice) == (0, 1, first.slice)
     assert second.key == first.key + " draw 1"
     assert not torch.equal(first.make().mask, second.make().mask)
@@ -120,7 +120,7 @@ def test_measured_scans_lose_lines_and_keep_a_reference(write, tmp_path):
     group = {"name": "real", "scans": [str(folder)], "only": {"acquisition": "AXT2"}, "person": "folder"}
     group |= {"acs": {3: 10}, "counting": "excluded"}
     config = read_config(write(groups=[group], accelerations=[3]))
-    tasks = scans.tasks(config)
+    tasks = cases.tasks(config)
     assert {task.slice.person for task in tasks} == {"p0", "p1", "p2"}
     assert len(tasks) == 6
     scan = tasks[1].make()
@@ -139,7 +139,7 @@ def test_measured_scans_lose_lines_and_keep_a_reference(write, tmp_path):
 
 def test_maps_of_a_neighbour_and_lines_at_equal_distances(write, heads, tmp_path):
     group = {"name": "heads", "images": [str(heads)], "coils": 4, "lines": "equispaced"}
-    first, *_ = scans.tasks(read_config(write(groups=[group])))
+    first, *_ = cases.tasks(read_config(write(groups=[group])))
     scan, other = first.make(), first.neighbour(1).make()
     sampled = scan.mask[0, 0].nonzero().flatten()
     assert (sampled.diff() <= 2).all()

@@ -5,7 +5,7 @@ import sys
 import numpy as np
 import pytest
 
-from upmri.errors import InputError
+from upmri.core.errors import InputError
 from upmri.evaluation.benchmark.store import Store
 
 SCORES = {"psnr": 30.0, "ssim": 0.9, "nmse": 0.01}

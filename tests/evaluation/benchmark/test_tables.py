@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from upmri.evaluation.benchmark.config import Entry, read_config
+from upmri.evaluation.benchmark.plan import Entry, read_config
 from upmri.evaluation.benchmark.run import Variant
 from upmri.evaluation.benchmark.store import Row
 from upmri.evaluation.benchmark.tables import CATEGORIES, category_of, cells, evaluations_of, long_csv, markdown

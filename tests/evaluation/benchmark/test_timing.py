@@ -4,7 +4,7 @@ import os
 
 import torch
 
-from upmri.evaluation.benchmark.config import read_config
+from upmri.evaluation.benchmark.plan import read_config
 from upmri.evaluation.benchmark.timing import Timing, company, long_csv, markdown, measure
 
 

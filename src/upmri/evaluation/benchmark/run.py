@@ -15,15 +15,15 @@ import torch
 
 import upmri
 from upmri import weights
-from upmri.errors import InputError
-from upmri.evaluation.benchmark import scans
-from upmri.evaluation.benchmark.config import BenchmarkConfig, Entry
+from upmri.core.errors import InputError
+from upmri.core.progress import bar
+from upmri.core.scan import Scan
+from upmri.evaluation.benchmark import cases
+from upmri.evaluation.benchmark.plan import BenchmarkConfig, Entry
 from upmri.evaluation.benchmark.store import Store
 from upmri.evaluation.metrics import evaluate
 from upmri.methods import at_hand, build, reconstruct
 from upmri.physics.coils import estimate_noise
-from upmri.progress import bar
-from upmri.scan import Scan
 
 DATABASE = "results.sqlite"
 TRUTH = "reference"
@@ -52,8 +52,8 @@ def run(config: BenchmarkConfig, folder: Path, *, device: str = "auto", progress
         Show a bar with the time left.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    todo, wanted = scans.tasks(config), variants(config)
-    kept = scans.shown(config, todo)
+    todo, wanted = cases.tasks(config), variants(config)
+    kept = cases.shown(config, todo)
     store = Store(folder / DATABASE)
     for variant in wanted:
         store.add_variant(variant.key, variant.entry.method, facts(variant.entry), versions())
@@ -99,7 +99,7 @@ def versions() -> dict[str, str]:
 
 
 def _reconstruct(
-    store: Store, task: scans.Task, wanted: Sequence[Variant], seed: int, device: str, *, keep: bool
+    store: Store, task: cases.Task, wanted: Sequence[Variant], seed: int, device: str, *, keep: bool
 ) -> None:
     missing = [variant for variant in wanted if variant.key not in store.done(task.key)]
     if not missing:
@@ -120,7 +120,7 @@ def _reconstruct(
         store.put(task.key, variant.key, evaluate(rec.image, scan.reference), rec.seconds, rec.settings, image)
 
 
-def _given(scan: Scan, task: scans.Task, entry: Entry) -> Scan:
+def _given(scan: Scan, task: cases.Task, entry: Entry) -> Scan:
     """The scan as the method gets it: with a σ₀ that is off by a factor, or another slice's maps."""
     if entry.told_noise != 1:
         noise = estimate_noise(scan).mean().item() if scan.noise is None else scan.noise

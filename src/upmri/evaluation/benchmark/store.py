@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from upmri.errors import InputError
+from upmri.core.errors import InputError
 
 # Seconds after which work that another machine has begun is taken to be lost.
 _LOST = 3600

@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from upmri.evaluation.benchmark.config import BenchmarkConfig, Entry
+from upmri.evaluation.benchmark.plan import BenchmarkConfig, Entry
 from upmri.evaluation.benchmark.run import Variant
 from upmri.evaluation.benchmark.statistics import interval, paired_t
 from upmri.evaluation.benchmark.store import Row

@@ -11,14 +11,14 @@ from dataclasses import dataclass
 
 import torch
 
-from upmri.evaluation.benchmark.config import BenchmarkConfig, Entry
+from upmri.core.scan import Scan
+from upmri.evaluation.benchmark.plan import BenchmarkConfig, Entry
 from upmri.evaluation.benchmark.run import expanded
 from upmri.evaluation.benchmark.tables import evaluations_of
 from upmri.methods import build, pick_device
 from upmri.methods.base import Method, Problem
 from upmri.physics.phantom import image
 from upmri.physics.simulate import simulate
-from upmri.scan import Scan
 
 # Larger batches are tried as long as they make an image cheaper by this factor.
 _PAYS = 0.97

@@ -10,12 +10,12 @@ import warnings
 from collections.abc import Iterable
 from pathlib import Path
 
-from upmri.errors import InputError
+from upmri.core.errors import InputError
+from upmri.core.scan import Scan
 from upmri.evaluation.report import page
 from upmri.evaluation.report.study import Result, gather
 from upmri.formats import atomic
 from upmri.formats.source import Slices
-from upmri.scan import Scan
 
 __all__ = ["MAX_MEGABYTES", "Result", "check", "write"]
 

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from upmri import __version__
+from upmri.core.version import __version__
 from upmri.evaluation.report.encode import Stack, pack
 from upmri.evaluation.report.pictures import Picture
 from upmri.evaluation.report.study import Study

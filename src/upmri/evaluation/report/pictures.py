@@ -13,13 +13,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from upmri.console import plain
-from upmri.errors import InputError
+from upmri.cli.console import plain
+from upmri.core.errors import InputError
+from upmri.core.scan import Reconstruction, Scan
 from upmri.evaluation import metrics
 from upmri.evaluation.report.encode import Stack, quantise
 from upmri.formats.source import Slices, select
 from upmri.physics.fourier import fft2c
-from upmri.scan import Reconstruction, Scan
 
 Pairs = list[tuple[str, str]]
 

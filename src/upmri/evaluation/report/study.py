@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from upmri.console import plain
-from upmri.errors import InputError
+from upmri.cli.console import plain
+from upmri.core.errors import InputError
+from upmri.core.scan import Reconstruction, Scan
 from upmri.evaluation.report.pictures import (
     Measured,
     Pairs,
@@ -24,7 +25,6 @@ from upmri.evaluation.report.pictures import (
     white_of,
 )
 from upmri.formats.source import Slices
-from upmri.scan import Reconstruction, Scan
 
 Result = Reconstruction | str | Path
 

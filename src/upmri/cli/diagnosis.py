@@ -1,0 +1,290 @@
+"""What this installation can do: versions, devices, memory, what is missing for which feature, and what is broken.
+
+Packages are tried in a process of their own, so that one that cannot be imported, or takes its process down with it, is
+a finding and not the end. Nothing is said that would tell who or where: no names of people, folders or machines.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from importlib import metadata, resources
+from pathlib import Path
+from typing import Any
+
+from upmri.core.errors import InputError
+from upmri.core.version import __version__
+
+OLDEST_PYTHON = (3, 11)
+FEATURES = {
+    "siemens": "reading Siemens twix .dat",
+    "dicom": "deviation maps in DICOM (--samples with .dcm)",
+    "train": "TensorBoard's logs in training",
+}
+# Programs that tests compare with; nothing else wants them.
+PROGRAMS = ("bart", "chromium", "dciodvfy", "dcm2niix", "ismrmrd_generate_cartesian_shepp_logan")
+_IMPORTED_AS = {"pyyaml": "yaml"}
+_PAGE = ("page.html", "page.css", "script/start.js")
+_SECONDS = 120  # for a process that imports: a cold disk takes its time
+
+# What the process of its own does: import each module it is given and tell, line by line, what came of it.
+_IMPORT = """
+import importlib, json, sys
+for name in sys.argv[1:]:
+    try:
+        importlib.import_module(name)
+        error = None
+    except BaseException as caught:
+        error = f"{type(caught).__name__}: {caught}"
+    print("@" + json.dumps(error), flush=True)
+"""
+_TORCH = """
+import json, torch
+def tried(device):
+    try:
+        x = torch.eye(4, dtype=torch.complex64, device=device)
+        torch.linalg.cholesky(torch.fft.ifft2(torch.fft.fft2(x)) + x).sum().item()
+    except Exception as caught:
+        return f"{type(caught).__name__}: {caught}"
+facts = {"threads": torch.get_num_threads(), "cpu": tried("cpu"), "cuda": torch.version.cuda, "devices": []}
+for i in range(torch.cuda.device_count() if torch.cuda.is_available() else 0):
+    free, total = torch.cuda.mem_get_info(i)
+    facts["devices"].append({"name": torch.cuda.get_device_name(i), "gib": round(total / 2**30, 1),
+                             "free_gib": round(free / 2**30, 1), "error": tried(f"cuda:{i}")})
+print("@" + json.dumps(facts), flush=True)
+"""
+
+
+@dataclass(frozen=True)
+class Package:
+    """A package that is needed, or wanted by an extra."""
+
+    name: str
+    needed: str
+    version: str | None
+    error: str | None = None
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Something that does not work, and what would help; without what is essential nothing can be reconstructed."""
+
+    what: str
+    remedy: str
+    essential: bool = True
+
+
+@dataclass
+class Findings:
+    """All that was found; ``problems`` is empty where all is well."""
+
+    upmri: str = __version__
+    python: str = platform.python_version()
+    system: str = f"{platform.system()} {platform.machine()}"
+    packages: list[Package] = field(default_factory=list)
+    extras: dict[str, list[Package]] = field(default_factory=dict)
+    cores: int = 0
+    threads: int | None = None
+    cuda: str | None = None
+    devices: list[dict[str, Any]] = field(default_factory=list)
+    memory_gib: float | None = None
+    free_memory_gib: float | None = None
+    weights: list[str] = field(default_factory=list)
+    environment: dict[str, str] = field(default_factory=dict)
+    programs: dict[str, bool] = field(default_factory=dict)
+    problems: list[Problem] = field(default_factory=list)
+
+    @property
+    def healthy(self) -> bool:
+        """Whether scans can be reconstructed."""
+        return not any(problem.essential for problem in self.problems)
+
+    def plain(self) -> dict[str, Any]:
+        """The same in values that JSON knows."""
+        return asdict(self) | {"healthy": self.healthy}
+
+
+def examine() -> Findings:
+    """Look at everything; takes as long as importing torch twice."""
+    found = Findings(cores=_cores())
+    found.memory_gib, found.free_memory_gib = _memory()
+    found.programs = {name: shutil.which(name) is not None for name in PROGRAMS}
+    if sys.version_info < OLDEST_PYTHON:
+        found.problems.append(Problem(f"Python {found.python}", f"use {'.'.join(map(str, OLDEST_PYTHON))} or later"))
+    _look_at_packages(found)
+    if not any(p.name == "torch" and (p.version is None or p.error) for p in found.packages):
+        _look_at_torch(found)
+    _look_at_files(found)
+    return found
+
+
+# --- packages ---------------------------------------------------------------------------------------------------------
+
+
+def _look_at_packages(found: Findings) -> None:
+    try:
+        wanted = [_requirement(text) for text in metadata.requires("upmri") or ()]
+    except metadata.PackageNotFoundError:
+        found.problems.append(Problem("upmri runs from a folder, not installed", "pip install -e .", essential=False))
+        return
+    core = [(name, oldest) for name, oldest, extra in wanted if extra is None]
+    there = [name for name, _ in core if _version(name) is not None]
+    errors = dict(zip(there, _import([_module(name) for name in there]), strict=True))
+    for name, oldest in core:
+        package = Package(name, oldest, _version(name), errors.get(name))
+        found.packages.append(package)
+        problem = _ailment(package)
+        found.problems += [] if problem is None else [problem]
+    for extra in FEATURES:
+        names = [(name, oldest) for name, oldest, of in wanted if of == extra]
+        found.extras[extra] = [Package(name, oldest, _version(name)) for name, oldest in names]
+
+
+def _requirement(text: str) -> tuple[str, str, str | None]:
+    """Name, least version and extra of a line such as ``torch>=2.6; extra == 'x'``."""
+    name = re.match(r"[\w.-]+", text)
+    oldest, extra = re.search(r">=\s*([\d.]+)", text), re.search(r"extra\s*==\s*['\"]([\w-]+)['\"]", text)
+    return name[0].lower() if name else text, oldest[1] if oldest else "", extra[1] if extra else None
+
+
+def _ailment(package: Package) -> Problem | None:
+    name, wanted = package.name, f"'{package.name}>={package.needed}'"
+    if package.version is None:
+        return Problem(f"{name} is missing", f"pip install {wanted}")
+    if _numbers(package.version) < _numbers(package.needed):
+        return Problem(f"{name} {package.version} is older than {package.needed}", f"pip install -U {wanted}")
+    if package.error is not None:
+        what = f"{name} {package.version} cannot be imported: {package.error}"
+        return Problem(what, f"pip install --force-reinstall {wanted}")
+    return None
+
+
+def _version(name: str) -> str | None:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _module(name: str) -> str:
+    return _IMPORTED_AS.get(name, name)
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    found = re.match(r"\d+(\.\d+)*", version)
+    return tuple(int(part) for part in found[0].split(".")) if found else ()
+
+
+def _import(modules: Sequence[str]) -> list[str | None]:
+    """Import modules one after the other, elsewhere; for each what went wrong, or None."""
+    told: list[str | None] = []
+    while len(told) < len(modules):
+        lines, end = _run(_IMPORT, modules[len(told) :])
+        told += [None if line is None else _anonymous(line) for line in lines]
+        if len(told) < len(modules):
+            told.append(end)  # it took the process down; go on with the next
+    return told
+
+
+def _look_at_torch(found: Findings) -> None:
+    facts, end = _run(_TORCH, ())
+    if not facts:
+        found.problems.append(Problem(f"torch cannot be used: {end}", "reinstall torch for this machine"))
+        return
+    found.threads, found.cuda, found.devices = facts[0]["threads"], facts[0]["cuda"], facts[0]["devices"]
+    if facts[0]["cpu"] is not None:
+        what = f"torch cannot compute on the CPU: {_anonymous(facts[0]['cpu'])}"
+        found.problems.append(Problem(what, "reinstall torch for this machine"))
+    for i, device in enumerate(found.devices):
+        if device["error"] is not None:
+            device["error"] = _anonymous(device["error"])
+            what = f"cuda:{i} ({device['name']}) cannot be used: {device['error']}"
+            remedy = "use --device cpu, or a torch that was built for this device and its driver"
+            found.problems.append(Problem(what, remedy, essential=False))
+
+
+def _run(code: str, words: Sequence[str]) -> tuple[list[Any], str]:
+    """What code told by lines that begin with @, in a process of its own, and how that came to its end."""
+    command = [sys.executable, "-P", "-c", code, *words]  # -P: a torch.py in the current folder is none of it
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=False)  # noqa: S603
+        text, status = done.stdout, done.returncode
+        end = f"its process was ended by {_signal(-status)}" if status < 0 else f"its process ended with {status}"
+    except subprocess.TimeoutExpired as error:
+        text = (error.stdout or b"").decode(errors="replace")  # bytes, whatever was asked for
+        end = f"it took longer than {_SECONDS} s"
+    return [json.loads(line[1:]) for line in text.splitlines() if line.startswith("@")], end
+
+
+def _signal(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def _anonymous(text: str) -> str:
+    """One line without folders, whose names tell who and where."""
+    return " ".join(re.sub(r"(?:\b[A-Za-z]:)?[/\\][^'\":;()<>]*[/\\]", "…/", text).split())[:300]
+
+
+# --- the machine, and files -------------------------------------------------------------------------------------------
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _memory() -> tuple[float | None, float | None]:
+    """GiB in all and free, as far as the system tells."""
+    try:
+        pairs = (line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
+        kib = {name: int(rest.split()[0]) for name, rest in pairs if name in ("MemTotal", "MemAvailable")}
+        return round(kib["MemTotal"] / 2**20, 1), round(kib["MemAvailable"] / 2**20, 1)
+    except (OSError, KeyError, ValueError, IndexError):  # not Linux
+        pass
+    try:
+        return round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1), None
+    except (AttributeError, OSError, ValueError):
+        return None, None
+
+
+def _look_at_files(found: Findings) -> None:
+    from upmri import weights
+
+    reinstall = "reinstall upmri"
+    for path in sorted(Path(weights.__file__).parent.glob("*.safetensors")):
+        try:
+            weights.card(path)
+            found.weights.append(path.stem)
+        except InputError:
+            found.problems.append(Problem(f"the shipped weights {path.stem} are damaged", reinstall))
+    if not found.weights:
+        found.problems.append(Problem("no weights came with the package", f"{reinstall}, or use -m sense", False))
+    page = resources.files("upmri") / "evaluation" / "report"
+    if not all(page.joinpath(name).is_file() for name in _PAGE):
+        found.problems.append(Problem("files of the report page are missing", reinstall, essential=False))
+    found.environment = {name: _variable(name, found) for name in ("UPMRI_MODELS", "UPMRI_DATA")}
+
+
+def _variable(name: str, found: Findings) -> str:
+    """What a variable leads to, without a word of what it says."""
+    value = os.environ.get(name)
+    if not value:
+        return "not set"
+    if not Path(value).is_dir():
+        found.problems.append(Problem(f"{name} does not name a folder", f"set it to one, or unset {name}", False))
+        return "not a folder"
+    if name == "UPMRI_MODELS":
+        count = sum(path.stem != "checkpoint" for path in Path(value).glob("*.safetensors"))
+        return f"a folder with {count} set{'s' * (count != 1)} of weights"
+    missing = [part for part in ("anatomies", "scans") if not (Path(value) / part).is_dir()]
+    return "a folder" + (f" without {' and '.join(missing)}" if missing else " with anatomies and scans")

@@ -1,0 +1,52 @@
+"""The one error that means: the input is wrong, and this is what would be right."""
+
+from __future__ import annotations
+
+from os import PathLike
+from typing import Any
+
+
+class InputError(ValueError):
+    """The caller or a file supplied something that cannot be used.
+
+    The text of the error is ``path: field: message``, without the parts that are not known.
+
+    Parameters
+    ----------
+    message
+        What was expected, and what was found instead.
+    field
+        The argument, setting or part of a file that is wrong, as ``"kspace"`` or ``"train.coils"``.
+    path
+        The file that is wrong.
+
+    Examples
+    --------
+    >>> error = InputError("expected a complex array, got float32", field="kspace", path="scan.npy")
+    >>> str(error)
+    'scan.npy: kspace: expected a complex array, got float32'
+    >>> error.field
+    'kspace'
+    """
+
+    def __init__(self, message: str, *, field: str | None = None, path: str | PathLike[str] | None = None) -> None:
+        super().__init__(message)
+        self.message, self.field, self.path = message, field, None if path is None else str(path)
+
+    def __str__(self) -> str:
+        return ": ".join(part for part in (self.path, self.field, self.message) if part)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (type(self), self.message, self.field, self.path)
+
+    def within(self, *, field: str | None = None, path: str | PathLike[str] | None = None) -> InputError:
+        """Return the same error as seen from outside: its field below ``field``, in the file ``path``.
+
+        A path that is already known is kept.
+        """
+        inner = ".".join(part for part in (field, self.field) if part) or None
+        return type(self)(self.message, field=inner, path=self.path or path)
+
+
+def _rebuild(kind: type[InputError], message: str, field: str | None, path: str | None) -> InputError:
+    return kind(message, field=field, path=path)

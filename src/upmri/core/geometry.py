@@ -1,0 +1,87 @@
+"""Where the voxels of an image lie in the patient, for the formats that can say so.
+
+It is what the scan says in ``meta["geometry"]``, a dictionary of four lists of three
+numbers each, in DICOM's coordinates (x to the left, y to the back, z to the head):
+
+``position``
+    Centre of voxel (0, 0, 0) of this very image, its first slice, in mm.
+``readout``, ``phase``, ``slice``
+    Unit vectors, perpendicular to each other, along which the index of that axis grows; voxel (i, j, k) is centred at
+    position + i·spacing[0]·readout + j·spacing[1]·phase + k·spacing[2]·slice. They may be left-handed.
+
+A scan has it only if its slices are a stack in space: evenly apart, one above the other.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from upmri.core.errors import InputError
+from upmri.core.fields import Settings
+
+Spacing = tuple[float, float, float]
+
+AXES = ("readout", "phase", "slice")
+_AXIAL = np.array([[0.0, 1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 1.0]])  # rows are the directions of AXES
+FARTHEST = 1e6  # mm
+SKEW = 1e-3
+
+
+def affine(spacing: Spacing | None, meta: Settings) -> NDArray[np.float64] | None:
+    """Return the 4×4 matrix from (readout, phase, slice) indices to mm in DICOM's coordinates, None if not known."""
+    given = meta.get("geometry")
+    if given is None:
+        return None
+    names = ("position", *AXES)
+    if not isinstance(given, dict) or not all(_is_vector(given.get(name)) for name in names):
+        raise InputError(
+            f'meta["geometry"]: expected {", ".join(names)}, each a list of three numbers (at most {FARTHEST:g})'
+        )
+    directions = np.array([given[name] for name in AXES], float)
+    if np.abs(directions @ directions.T - np.eye(3)).max() > SKEW:
+        raise InputError('meta["geometry"]: expected unit vectors perpendicular to each other as readout, phase, slice')
+    u, _, v = np.linalg.svd(directions)  # the nearest that are so exactly
+    return _matrix(u @ v, np.array(given["position"], float), spacing)
+
+
+def axial(spacing: Spacing | None) -> NDArray[np.float64]:
+    """Return the matrix to assume where none is known: axial from the origin on, rows to the left."""
+    return _matrix(_AXIAL, np.zeros(3), spacing)
+
+
+def cut(spacing: Spacing | None, meta: Settings, start: int, apart: int) -> Settings:
+    """Return ``spacing`` and ``meta`` of some slices only: number ``start``, and then every one ``apart`` further on.
+
+    With ``apart`` 0 they are no stack in space, and have no geometry. Where there is none, slices are taken for a stack
+    unless frames are named.
+    """
+    place, axes = meta.get("geometry"), meta.get("axes")
+    if place is not None and (apart == 0 or (spacing is None and (start > 0 or apart > 1))):
+        meta = {key: value for key, value in meta.items() if key != "geometry"}
+    elif place is not None and spacing is not None and start > 0:
+        with suppress(ArithmeticError, LookupError, TypeError, ValueError):  # what makes no sense is told by affine
+            along = zip(place["position"], place["slice"], strict=True)
+            meta = meta | {"geometry": place | {"position": [x + start * spacing[2] * step for x, step in along]}}
+    frames = "frames" in meta or (isinstance(axes, dict) and not axes.keys() <= {"slice", "readout"})
+    if spacing is not None and apart > 1 and (place is not None or not frames):
+        spacing = (spacing[0], spacing[1], spacing[2] * apart)
+    return {"spacing": spacing, "meta": meta}
+
+
+def _is_vector(value: Any) -> bool:
+    return (
+        isinstance(value, list)
+        and len(value) == 3
+        and all(type(x) in (int, float) and abs(x) <= FARTHEST for x in value)  # NaN is not
+    )
+
+
+def _matrix(directions: NDArray[Any], position: NDArray[Any], spacing: Spacing | None) -> NDArray[np.float64]:
+    matrix = np.eye(4)
+    matrix[:3, :3] = directions.T * (spacing or (1.0, 1.0, 1.0))
+    matrix[:3, 3] = position
+    return matrix

@@ -1,0 +1,181 @@
+"""The two nouns that flow: a Scan goes into a method, a Reconstruction comes out."""
+
+from __future__ import annotations
+
+import operator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from upmri.core import fields, geometry, ports
+from upmri.core.errors import InputError
+from upmri.core.fields import Settings
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Scan:
+    """Undersampled multi-coil k-space of one or more slices, with what is known about it.
+
+    Parameters
+    ----------
+    kspace
+        Complex (slice, coil, readout, phase), or (coil, readout, phase) for one slice; unsampled entries are 0.
+    mask
+        Which entries were sampled: (slice, 1 or readout, phase), (readout, phase) or (phase,). Found from the zeros of
+        ``kspace`` when not given.
+    maps
+        Coil sensitivities S_c, shaped like ``kspace``; Σ|S_c|² is 1 in the object and 0 outside.
+    reference
+        The image to compare with, (slice, readout, phase).
+    noise
+        σ₀ of the k-space noise, E|e|² = σ₀², in the units of ``kspace``.
+    spacing
+        Voxel size in mm along (readout, phase, slice).
+    name, meta
+        A label, and whatever else the file said (JSON-like values).
+    """
+
+    kspace: Tensor
+    mask: Tensor = None  # type: ignore[assignment]
+    maps: Tensor | None = None
+    reference: Tensor | None = None
+    noise: float | None = None
+    spacing: tuple[float, float, float] | None = None
+    name: str = ""
+    meta: Settings = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        kspace = fields.complex_array("kspace", self.kspace)
+        kspace = kspace[None] if kspace.ndim == 3 else kspace
+        if kspace.ndim != 4 or 0 in kspace.shape:
+            raise InputError(
+                f"kspace: expected ([slice,] coil, readout, phase), none of them 0, got {tuple(kspace.shape)}"
+            )
+        n, _, h, w = kspace.shape
+        noise = self.noise
+        if noise is not None:
+            noise = fields.amount("noise", noise, "a finite σ₀ ≥ 0 in the units of kspace")
+        _set(
+            self,
+            kspace=kspace,
+            mask=fields.mask(self.mask, kspace),
+            maps=fields.volume("maps", self.maps, tuple(kspace.shape)),
+            reference=fields.volume("reference", self.reference, (n, h, w)),
+            noise=noise,
+            spacing=fields.spacing(self.spacing),
+            name=fields.text("name", self.name),
+            meta=fields.settings("meta", self.meta),
+        )
+
+    def __len__(self) -> int:
+        return self.kspace.shape[0]
+
+    def __getitem__(self, index: int | slice) -> Scan:
+        """Return the scan of some slices only; like a list's, but that one slice is a scan of one slice."""
+        if not isinstance(index, slice):
+            at = range(len(self))[operator.index(index)]
+            index = slice(at, at + 1)
+        wanted = range(len(self))[index]
+        return replace(
+            self,
+            **geometry.cut(self.spacing, self.meta, wanted.start, wanted.step if len(wanted) > 1 else 1),
+            kspace=self.kspace[index],
+            mask=self.mask[index],
+            maps=None if self.maps is None else self.maps[index],
+            reference=None if self.reference is None else self.reference[index],
+        )
+
+    @property
+    def coils(self) -> int:
+        """Number of receive coils."""
+        return self.kspace.shape[1]
+
+    @property
+    def matrix(self) -> tuple[int, int]:
+        """Size (readout, phase)."""
+        return self.kspace.shape[2], self.kspace.shape[3]
+
+    @property
+    def acceleration(self) -> float:
+        """Grid points per sampled point, averaged over slices."""
+        return 1.0 / self.mask.float().mean().item()
+
+    def save(self, path: str | Path, *, overwrite: bool = False) -> Path:
+        """Write the scan to HDF5, bit for bit what :func:`upmri.load` gives back."""
+        written: Path = ports.save_scan(self, Path(path), overwrite=overwrite)
+        return written
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Reconstruction:
+    """What a method made of a Scan.
+
+    Parameters
+    ----------
+    image
+        Complex (slice, readout, phase) in the units of the scan.
+    samples, std
+        When several were drawn: (n, slice, readout, phase), and their deviation (slice, readout, phase).
+    reference
+        The scan's, when it had one.
+    method, settings, seconds
+        How it was made: the method's name, every setting that shaped it, and the wall-clock time it took.
+    versions
+        Of the programs that made it, by name; empty where it is not known.
+    spacing, name, meta
+        The scan's.
+    """
+
+    image: Tensor
+    samples: Tensor | None = None
+    std: Tensor | None = None
+    reference: Tensor | None = None
+    method: str = ""
+    settings: Settings = field(default_factory=dict)
+    seconds: float = 0.0
+    versions: dict[str, str] = field(default_factory=dict)
+    spacing: tuple[float, float, float] | None = None
+    name: str = ""
+    meta: Settings = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        image = fields.complex_array("image", self.image)
+        image = image[None] if image.ndim == 2 else image
+        if image.ndim != 3 or 0 in image.shape:
+            raise InputError(f"image: expected (slice, readout, phase), got {tuple(image.shape)}")
+        samples = None if self.samples is None else fields.complex_array("samples", self.samples)
+        if samples is not None and (samples.ndim != 4 or samples.shape[1:] != image.shape or len(samples) == 0):
+            raise InputError(f"samples: expected n of the image's {tuple(image.shape)}, got {tuple(samples.shape)}")
+        std = fields.volume("std", self.std, tuple(image.shape))
+        if std is not None and bool(((std.real < 0) | (std.imag != 0)).any()):
+            raise InputError("std: expected real values ≥ 0")
+        versions = fields.settings("versions", self.versions)
+        _set(
+            self,
+            image=image,
+            samples=samples,
+            std=None if std is None else std.real.contiguous(),
+            reference=fields.volume("reference", self.reference, tuple(image.shape)),
+            method=fields.text("method", self.method),
+            settings=fields.settings("settings", self.settings),
+            seconds=fields.amount("seconds", self.seconds, "a finite duration ≥ 0"),
+            versions={key: fields.text(f"versions[{key!r}]", said) for key, said in versions.items()},
+            spacing=fields.spacing(self.spacing),
+            name=fields.text("name", self.name),
+            meta=fields.settings("meta", self.meta),
+        )
+
+    def __len__(self) -> int:
+        return self.image.shape[0]
+
+    def save(self, path: str | Path, *, overwrite: bool = False, complex: bool = False) -> Path:  # noqa: A002
+        """Write the image by the path's suffix; ``complex`` keeps the phase where the format allows a choice."""
+        written: Path = ports.save_reconstruction(self, path, overwrite=overwrite, complex=complex)
+        return written
+
+
+def _set(frozen: object, **values: Any) -> None:
+    for name, value in values.items():
+        object.__setattr__(frozen, name, value)

@@ -1,0 +1,104 @@
+"""What a store has to show: tables as Markdown and CSV, and pictures."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from upmri.evaluation.benchmark import cases
+from upmri.evaluation.benchmark.plan import BenchmarkConfig
+from upmri.evaluation.benchmark.run import TRUTH, Variant, variants
+from upmri.evaluation.benchmark.store import Store
+from upmri.evaluation.benchmark.tables import Cell, cells, long_csv, markdown
+from upmri.evaluation.comparison import comparison
+from upmri.evaluation.plots import curves, violins
+
+# Images in a row of a picture, and the ratio of settings from which their axis is logarithmic.
+_WRAP, _WIDE = 7, 20
+
+
+def write(store: Store, config: BenchmarkConfig, folder: Path) -> list[Path]:
+    """Write ``table.md``, ``table.csv`` and all figures into a folder; return their paths."""
+    made = variants(config)
+    found = cells(store.rows(), config, made)
+    paths = [folder / "table.md", folder / "table.csv"]
+    for path, text in zip(paths, (markdown(found, config), long_csv(found, config)), strict=True):
+        path.write_text(text)
+    return (
+        paths
+        + _violins(found, config, folder)
+        + _curves(store, config, made, folder)
+        + _pictures(store, config, found, folder)
+    )
+
+
+def missing(store: Store, config: BenchmarkConfig) -> int:
+    """How many results are still to come."""
+    made = variants(config)  # which reads all weights
+    wanted = {(task.key, variant.key) for task in cases.tasks(config) for variant in made}
+    return len(wanted - {(row.scan, row.variant) for row in store.rows()})
+
+
+def _violins(found: Sequence[Cell], config: BenchmarkConfig, folder: Path) -> list[Path]:
+    """How slices fare, one figure a metric and kind of maps."""
+    paths = []
+    for maps in config.maps:
+        for metric, label in (("psnr", "PSNR (dB)"), ("ssim", "SSIM")):
+            panels: dict[str, Any] = {}
+            for cell in found:
+                if cell.maps == maps:
+                    place = panels.setdefault(cell.group, {}).setdefault(f"{cell.acceleration:g}×", {})
+                    place[cell.entry] = [getattr(row, metric) for row in cell.rows]
+            if panels:
+                paths.append(violins(panels, folder / f"{metric}_{maps}.pdf", ylabel=label))
+    return paths
+
+
+def _curves(store: Store, config: BenchmarkConfig, made: Sequence[Variant], folder: Path) -> list[Path]:
+    """One figure a swept setting: every entry that sweeps it, at every acceleration."""
+    rows, paths = store.rows(), []
+    for setting in dict.fromkeys(key for entry in config.entries for key in entry.sweep):
+        entries = [entry.name for entry in config.entries if setting in entry.sweep]
+        swept = {v.key: v.entry for v in made if v.entry.name in entries}
+        panels: dict[str, Any] = {}
+        for row in rows:
+            if row.variant in swept and row.maps == config.maps[0] and row.acceleration in config.accelerations:
+                entry = swept[row.variant]
+                series = panels.setdefault(row.group, {}).setdefault(f"{entry.name}, {row.acceleration:g}×", {})
+                series.setdefault(entry.settings[setting], []).append(row.psnr)
+        if panels:
+            paths.append(curves(panels, folder / f"over_{setting}.pdf", xlabel=setting, log=_spread(panels)))
+    return paths
+
+
+def _spread(panels: dict[str, Any]) -> bool:
+    """Whether values go over so wide a range that only a logarithmic axis shows them."""
+    values = [value for series in panels.values() for points in series.values() for value in points]
+    return min(values) > 0 and max(values) / min(values) >= _WIDE
+
+
+def _pictures(store: Store, config: BenchmarkConfig, found: Sequence[Cell], folder: Path) -> list[Path]:
+    """One figure a scan whose images were kept: the reference and every entry."""
+    paths = []
+    for task in cases.tasks(config):
+        truth = store.picture(task.key, TRUTH)
+        if truth is None:
+            continue
+        images, scores = {}, {}
+        for cell in found:
+            row = next((row for row in cell.rows if row.scan == task.key), None)
+            image = None if row is None else store.picture(task.key, cell.variant)
+            if row is not None and image is not None:
+                images[cell.entry] = torch.from_numpy(image)
+                scores[cell.entry] = {"psnr": row.psnr, "ssim": row.ssim}
+        if images:
+            at, group = task.slice, task.group.name
+            title = f"{group}, {task.acceleration:g}×, maps: {task.maps}"
+            name = f"{group}_{task.acceleration:g}x_{task.maps}_{at.path.stem}_{at.index}"
+            paths.append(folder / f"{re.sub('[^A-Za-z0-9_.-]+', '_', name)}.png")
+            comparison(torch.from_numpy(truth), images, paths[-1], scores=scores, title=title, wrap=_WRAP, kspace=True)
+    return paths

@@ -1,0 +1,62 @@
+"""The protocol of a Siemens measurement: sizes and fields of view, and nothing about the patient."""
+
+from __future__ import annotations
+
+import math
+import re
+
+from upmri.core.errors import InputError
+
+_SEPARATE = (4, 8)  # sPat.ucRefScanMode
+_SETTING = re.compile(rb"^(s[A-Z][\w.\[\]]{0,80})[ \t]{0,40}=[ \t]{0,40}([-+.\w]{1,30})[ \t]{0,40}(?:#.*)?\r?$", re.M)
+_OWN = re.compile(rb'^tSequenceFileName[ \t]{0,40}=[ \t]{0,40}"{1,2}%SiemensSeq%', re.M)
+_OVERSAMPLING = re.compile(rb'<ParamDouble\."flReadoutOSFactor">\s{0,80}\{([^{}]{0,200})\}')
+
+
+class Protocol:
+    """What is needed of a measurement's protocol."""
+
+    def __init__(self, raw: bytes) -> None:
+        self._values = {match[1].decode(): _number(match[2]) for match in _SETTING.finditer(raw)}
+        factor = _OVERSAMPLING.search(raw)
+        words = factor[1].split() if factor else []
+        told = _number(words[-1]) if words else 1.0
+        self.oversampling = told if 1 <= told <= 16 else 1.0
+        self.base = self._count("sKSpace.lBaseResolution")
+        self.lines = self._count("sKSpace.lPhaseEncodingLines")
+        self.partitions = self._count("sKSpace.lPartitions")
+        self.siemens_sequence = _OWN.search(raw) is not None
+        self.separate_calibration = self._count("sPat.ucRefScanMode") in _SEPARATE
+
+    def _count(self, key: str) -> int:
+        value = self._values.get(key, 0.0)
+        return int(value) if 0 <= value < 2**16 else 0
+
+    def check(self) -> None:
+        """Refuse what is not Cartesian, or needs more than to be put in place."""
+        kinds = {2: "radial", 4: "spiral", 8: "PROPELLER"}
+        trajectory = self._count("sKSpace.ucTrajectory")
+        if trajectory not in (0, 1) or self._count("sFastImaging.lEPIFactor") > 1:
+            kind = kinds.get(trajectory, "echo-planar" if trajectory in (0, 1) else "another")
+            raise InputError(f"trajectory: expected Cartesian, got {kind}")
+
+    def spacing(self, columns: int, lines: int, partitions: int) -> tuple[float, float, float] | None:
+        """Return the size of a voxel in mm, (readout, line, partition or slice)."""
+        names = ("dReadoutFOV", "dPhaseFOV", "dThickness")
+        fields = [self._values.get(f"sSliceArray.asSlice[0].{name}", 0.0) for name in names]
+        factors = [self.oversampling]
+        for name in ("dPhaseOversamplingForDialog", "dSliceOversamplingForDialog"):
+            factors.append(1 + max(0.0, self._values.get(f"sKSpace.{name}", 0.0)))
+        if partitions == 1:
+            factors[2] = 1.0
+        sizes = [f * o / max(1, n) for f, o, n in zip(fields, factors, (columns, lines, partitions), strict=True)]
+        return (sizes[0], sizes[1], sizes[2]) if min(sizes) > 0 and all(map(math.isfinite, sizes)) else None
+
+
+def _number(word: bytes) -> float:
+    """Return a number as a protocol writes it, such as 1.5 or 0x4; 0 for anything else."""
+    try:
+        number = float(int(word, 16)) if word.startswith(b"0x") else float(word)
+    except (ValueError, OverflowError):
+        return 0.0
+    return number if math.isfinite(number) else 0.0

@@ -1,0 +1,1 @@
+"""How networks are trained and judged without full images: held-out lines, SSDU, SURE, equivariance, bootstrap."""

@@ -1,0 +1,41 @@
+"""Files are found by name and folder, of the people that a list names."""
+
+import json
+
+import pytest
+
+from upmri import InputError
+from upmri.formats.files import find_files
+
+
+@pytest.fixture
+def folder(tmp_path):
+    for name in ("b.npz", "a.npz", ".hidden.npz", "p1/x.h5", "p2/x.h5", ".cache/y.h5"):
+        path = tmp_path / "data" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    return tmp_path / "data"
+
+
+def names(paths, folder):
+    return [str(path.relative_to(folder)) for path in paths]
+
+
+def test_a_folder_s_files_and_those_below(folder):
+    assert names(find_files([str(folder)]), folder) == ["a.npz", "b.npz"]
+    assert names(find_files([str(folder)], deep=True), folder) == ["a.npz", "b.npz", "p1/x.h5", "p2/x.h5"]
+    assert names(find_files([str(folder / "b.npz"), str(folder / "p1")]), folder) == ["b.npz", "p1/x.h5"]
+
+
+def test_names_may_hold_variables(folder, monkeypatch):
+    monkeypatch.setenv("SOMEWHERE", str(folder))
+    assert names(find_files(["$SOMEWHERE/a.npz"]), folder) == ["a.npz"]
+    with pytest.raises(InputError, match="nowhere: expected a file or a folder, there is none"):
+        find_files(["$SOMEWHERE/nowhere"])
+
+
+def test_a_part_is_whom_the_list_names(folder):
+    (folder.parent / "splits.json").write_text(json.dumps({"data": {"train": ["b"]}}))
+    assert names(find_files([str(folder)], "train"), folder) == ["b.npz"]
+    with pytest.raises(InputError, match="splits.json: expected a list of the files of data under 'test'"):
+        find_files([str(folder)], "test")

@@ -1,0 +1,76 @@
+"""Which slices, of whom, and which lines."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+import upmri
+from upmri import InputError
+from upmri.physics.fourier import fft2c
+from upmri.physics.masks import calibration_region
+from upmri.training.selection import Selection, draw_lines, keep_lines, select, with_maps
+
+
+@pytest.fixture
+def folder(tmp_path):
+    for i in range(12):
+        np.save(tmp_path / f"p{i}.npy", np.ones((3, 8, 8)))
+    return str(tmp_path)
+
+
+def people(selection):
+    return {at.person for at in select(selection)}
+
+
+def test_shares_have_nobody_in_common_and_together_all(folder):
+    parts = [people(Selection(images=(folder,), share=share)) for share in ((0.0, 0.5), (0.5, 0.8), (0.8, 1.0))]
+    assert set.union(*parts) == {f"p{i}" for i in range(12)}
+    assert sum(map(len, parts)) == 12
+    assert all(parts)
+
+
+def test_a_limit_is_spread_over_all(folder):
+    chosen = select(Selection(images=(folder,), limit=12))
+    assert len({at.person for at in chosen}) == 12
+    assert len(select(Selection(images=(folder,), limit=100))) == 36
+
+
+@pytest.mark.parametrize("share", [(0.5, 0.5), (-0.1, 1.0), (0.2, 1.1)])
+def test_a_share_is_part_of_a_whole(share):
+    with pytest.raises(InputError, match="share: expected 0 ≤ low < high ≤ 1"):
+        Selection(share=share)
+
+
+def test_lines_are_drawn_as_told():
+    told = Selection(acs={4: 30, 8: 15})
+    for rate, acs in ((4.0, 30), (8.0, 15)):
+        lines = draw_lines(told, 128, rate, seed=3)
+        assert int(lines.sum()) == round(128 / rate)
+        _, columns = calibration_region(lines, 64)
+        assert columns.stop - columns.start >= acs
+    assert torch.equal(draw_lines(told, 160, 4.0, 3), draw_lines(told, 160, 4.0, 3))
+    assert not torch.equal(draw_lines(told, 160, 4.0, 3), draw_lines(told, 160, 4.0, 4))
+    outside = draw_lines(Selection(acs={4: 24}, counting="excluded"), 144, 4.0, 0)
+    assert int(outside.sum()) == 24 + 30
+    even = draw_lines(Selection(lines="equispaced", acs={4: 4}), 32, 4.0, seed=2)
+    assert even[0, 2::4].all()
+    with pytest.raises(InputError, match="equispaced ones need a whole acceleration, got 2.5"):
+        draw_lines(Selection(lines="equispaced"), 32, 2.5, 0)
+
+
+def test_what_was_not_measured_stays_so_and_the_reference_is_of_all_lines():
+    full = upmri.simulate(upmri.demo.brain()[:1, ::2, ::2], coils=4, acceleration=1, acs=0, noise=0.001)
+    padded = full.mask.clone()
+    padded[..., :3] = False
+    full = replace(full, kspace=full.kspace * padded[:, None], mask=padded)
+    lines = torch.zeros(1, 48, dtype=torch.bool)
+    lines[:, ::2] = lines[:, 16:32] = True
+    scan = keep_lines(full, lines)
+    assert not scan.mask[..., :3].any()
+    assert int(scan.mask.sum()) == int((lines[0] & padded[0, 0]).sum())
+    mapped = with_maps(scan, full)
+    again = fft2c(mapped.maps * mapped.reference[:, None])
+    assert (again - full.kspace).norm() < 0.1 * full.kspace.norm()
+    assert torch.equal(mapped.kspace, scan.kspace)
