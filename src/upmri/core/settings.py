@@ -1,6 +1,6 @@
 """From YAML to dataclasses: every key known, every value of its type, or an :class:`InputError` with the field.
 
-pydantic and yaml are imported where they are used: a dataclass can be constructed without them.
+pydantic and yaml are imported where they are used: dataclasses that are constructed directly do not need them.
 """
 
 from __future__ import annotations
@@ -71,6 +71,8 @@ def build(kind: type[T], value: Any, field: str = "") -> T:
     InputError
         For the first wrong, missing or unknown key.
     """
+    if isinstance(value, kind):  # works without pydantic
+        return value
     from pydantic import ValidationError
 
     try:

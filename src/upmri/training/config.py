@@ -132,12 +132,16 @@ class TrainConfig:
             raise InputError(f"expected 0 ≤ ema < 1, got {self.ema}", field="ema")
         if self.name in ("", "checkpoint") or Path(self.name).name != self.name:
             raise InputError(f"expected a file name other than 'checkpoint', got {self.name!r}", field="name")
-        if not isinstance(self.objective, Mapping) and not is_dataclass(self.objective):
+        if isinstance(self.objective, type) or not (
+            isinstance(self.objective, Mapping) or is_dataclass(self.objective)
+        ):
             raise InputError(f"expected keys and values, got {self.objective!r}", field="objective")
 
 
 def read_config(source: TrainConfig | Mapping[str, Any] | str | Path, changes: tuple[str, ...] = ()) -> TrainConfig:
-    """Return a checked configuration: of a YAML file, a mapping or an instance, with changes as ``train.coils=8``."""
+    """Return the checked configuration of a YAML file or mapping, with changes such as ``train.coils=8``."""
     if isinstance(source, TrainConfig):
-        source = asdict(source) | {"objective": source.objective}  # an instance is kept
+        if not changes:
+            return source
+        source = asdict(source) | {"objective": source.objective}  # which may be an instance
     return build(TrainConfig, read_mapping(source, changes))
