@@ -38,7 +38,7 @@ def complex_array(name: str, value: Any) -> Tensor:
         raise InputError(f"expected a complex array, got {str(tensor.dtype).removeprefix('torch.')}", field=name)
     tensor = tensor.to(torch.complex64)
     if not torch.isfinite(torch.view_as_real(tensor)).all():
-        raise InputError("expected finite values, got NaN or infinity (after conversion to complex64)", field=name)
+        raise InputError("expected finite values, found NaN or infinity (after conversion to complex64)", field=name)
     return tensor
 
 

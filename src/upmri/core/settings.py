@@ -146,7 +146,7 @@ def _names(kind: Any, place: _Place) -> list[str]:
 def _read(path: Path, above: tuple[Path, ...] = ()) -> dict[str, Any]:
     """Read a file and the file that it names as its ``base``."""
     try:
-        mapping = _yaml(path.read_text())
+        mapping = _yaml(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise InputError(f"cannot be read: {error.strerror}", path=path) from error
     except ValueError as error:

@@ -132,9 +132,8 @@ class TrainConfig:
             raise InputError(f"expected 0 ≤ ema < 1, got {self.ema}", field="ema")
         if self.name in ("", "checkpoint") or Path(self.name).name != self.name:
             raise InputError(f"expected a file name other than 'checkpoint', got {self.name!r}", field="name")
-        if isinstance(self.objective, type) or not (
-            isinstance(self.objective, Mapping) or is_dataclass(self.objective)
-        ):
+        instance = is_dataclass(self.objective) and not isinstance(self.objective, type)
+        if not (instance or isinstance(self.objective, dict)):
             raise InputError(f"expected keys and values, got {self.objective!r}", field="objective")
 
 
