@@ -8,7 +8,7 @@ from torch.autograd import gradcheck, gradgradcheck
 from upmri.core.errors import InputError
 from upmri.physics import sense as module
 from upmri.physics.phantom import image
-from upmri.physics.sense import SenseOperator
+from upmri.physics.sense import SenseOperator, sense_damping
 from upmri.physics.simulate import simulate
 
 SHAPE = (2, 5, 8)  # slices, H, W
@@ -95,8 +95,9 @@ def test_solve_for_points_uses_conjugate_gradients(rng, dense):
     system = dense(operator.normal, SHAPE) + 0.05 * torch.eye(rhs.numel(), dtype=torch.complex128)
     expected = torch.linalg.solve(system, rhs.flatten()).reshape(SHAPE)
     assert (operator.solve(rhs, 0.05, tolerance=1e-13) - expected).norm() < 1e-10 * expected.norm()
-    with pytest.raises(InputError, match="1-D mask"):
+    with pytest.raises(InputError) as error:
         operator.solve(rhs, 0.05, "direct")
+    assert error.value.field == "solver"
 
 
 def test_many_right_hand_sides_share_the_factors(rng):
@@ -196,13 +197,19 @@ def test_forward_mode_through_torch_func(rng):
     ],
 )
 def test_wrong_shapes(maps, mask, field):
-    with pytest.raises(InputError, match=f"^{field}"):
+    with pytest.raises(InputError) as error:
         SenseOperator(maps, mask)
+    assert error.value.field == field
 
 
 def test_unknown_solver(rng):
-    with pytest.raises(InputError, match="^solver"):
+    with pytest.raises(InputError) as error:
         problem(rng).solve(rng(*SHAPE), 0.1, "magic")
+    assert error.value.field == "solver"
+
+
+def test_default_damping():
+    assert sense_damping(torch.tensor([0.01, 0.0])).tolist() == pytest.approx([0.005, 1e-4])
 
 
 def test_acceleration_of_each_slice(rng):

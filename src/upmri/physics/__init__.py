@@ -6,18 +6,21 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from upmri.physics.operator import IdentityOperator, Operator
     from upmri.physics.sense import SenseOperator
 
-__all__ = ["SenseOperator"]
+__all__ = ["IdentityOperator", "Operator", "SenseOperator"]
 
 _MODULES = {
-    "coils", "contrast", "espirit", "fourier", "geometry", "masks", "phantom", "sense", "simulate", "solve", "wavelet"
+    "coils", "contrast", "derivatives", "espirit", "fourier", "masks", "operator", "phantom", "receive_array", "sense",
+    "simulate", "solve", "tensors", "wavelet"
 }  # fmt: skip
+_NAMES = {"IdentityOperator": "operator", "Operator": "operator", "SenseOperator": "sense"}
 
 
 def __getattr__(name: str) -> Any:
     if name in _MODULES:
         return import_module(f"upmri.physics.{name}")
-    if name in __all__:
-        return getattr(import_module("upmri.physics.sense"), name)
+    if name in _NAMES:
+        return getattr(import_module(f"upmri.physics.{_NAMES[name]}"), name)
     raise AttributeError(f"module 'upmri.physics' has no attribute {name!r}")

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
+import copy
 from functools import cached_property
-from typing import Any, Literal
+from typing import Self
 
 import torch
 from torch import Tensor
 
 from upmri.core.errors import InputError
-from upmri.physics.fourier import fft2c, ifft2c
+from upmri.physics.derivatives import Run, outside
+from upmri.physics.fourier import fft2c, ifft2c, mirror
+from upmri.physics.operator import Operator, Solver
 from upmri.physics.solve import (
     Block,
     CirculantPreconditioner,
     RowSolver,
     conjugate_gradients,
     factor_bytes,
-    per_slice,
     row_blocks,
 )
-
-Solver = Literal["auto", "direct", "cg"]
+from upmri.physics.tensors import Array, Target, as_tensor
 
 # Bytes of coil images in flight: what a CPU's cache holds, and what keeps an accelerator busy without crowding it.
 _CHUNK = {"cpu": 3 << 20}
@@ -30,33 +31,65 @@ _KEEP = {"cpu": 1 << 30}
 _CUDA_KEEP = 24 << 30
 
 
-class SenseOperator:
+def sense_damping(sigma: Tensor) -> Tensor:
+    """λ = 5 σ^1.5 for (N + λI)⁻¹ A*y of an image that peaks near 1, with noise of standard deviation σ, (slice,).
+
+    White images would ask for λ ∝ σ²; the spectra of real ones fall off. The rule was chosen on four validation slices
+    (three brains, a heart; 4× and 8×, σ from 0.003 to 0.03), where it is within 0.3 dB of the best λ in 32 of 48
+    cases and at worst 1.6 dB behind (ESPIRiT maps, 8×, σ = 0.003). The floor covers noise-free simulations.
+    """
+    return (5 * sigma**1.5).clamp_min(1e-4)
+
+
+class SenseOperator(Operator):
     """Multi-coil Cartesian acquisition, A x = M F (S_c x), batched over slices, on any device.
 
     Images are (…, slice, H, W), k-space is (…, slice, coil, H, W), with any leading axes (several images of the same
     slices). With orthonormal F and Σ|S_c|² ∈ {0, 1} the normal operator obeys 0 ≤ N ≤ I. Gradients flow to images,
     right-hand sides and damping; maps and mask are constants.
 
+    ``solve`` is direct for 1-D masks: N is one matrix a readout row, factored on first use and kept for the same
+    damping. Other masks use conjugate gradients, with a preconditioner when there is a tolerance.
+
     Parameters
     ----------
     maps
-        Coil sensitivities (slice, coil, H, W), complex.
+        Coil sensitivities (slice, coil, H, W), complex: a tensor or a NumPy array.
     mask
-        Sampled entries, (slice or 1, 1 or H, W). One row (a 1-D mask) opens the fast paths.
+        Sampled positions (slice or 1, 1 or H, W), or (H, W) or (W,) for all slices. One row is a 1-D mask.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from upmri.physics import SenseOperator
+    >>> maps, lines = torch.ones(1, 1, 4, 4, dtype=torch.complex64), torch.tensor([True, False, True, False])
+    >>> SenseOperator(maps, lines).acceleration
+    tensor([2.])
     """
 
-    def __init__(self, maps: Tensor, mask: Tensor) -> None:
+    def __init__(self, maps: Array, mask: Array) -> None:
+        maps = as_tensor(maps).detach()
         if maps.ndim != 4 or not maps.is_complex():
-            raise InputError(f"maps: expected complex (slice, coil, H, W), got {maps.dtype} {tuple(maps.shape)}")
+            raise InputError(
+                f"expected complex (slice, coil, H, W), got {maps.dtype} {tuple(maps.shape)}", field="maps"
+            )
         n, _, h, w = maps.shape
-        if mask.ndim != 3 or mask.shape[0] not in (1, n) or mask.shape[1] not in (1, h) or mask.shape[2] != w:
-            raise InputError(f"mask: expected ({n} or 1, 1 or {h}, {w}), got {tuple(mask.shape)}")
-        maps = maps.detach()
-        self.mask = mask.to(maps.device).bool().expand(n, -1, -1)
-        self.cartesian_1d = mask.shape[1] == 1
-        # Rows first for 1-D masks, so that a block of rows is one piece of memory.
-        self._rows = maps.transpose(1, 2).contiguous() if self.cartesian_1d else maps.transpose(1, 2)
-        self._weights = torch.fft.ifftshift(self.mask, (-2, -1)).to(maps.real.dtype)
+        self.shape = (n, h, w)
+        self._rows = maps.transpose(1, 2)
+        self._sample(mask)
+
+    def _sample(self, mask: Array) -> None:
+        """Set the mask."""
+        mask = as_tensor(mask)
+        n, h, w = self.shape
+        full = mask.reshape(*(1,) * (3 - mask.ndim), *mask.shape) if mask.ndim in (1, 2) else mask
+        if full.ndim != 3 or full.shape[0] not in (1, n) or full.shape[1] not in (1, h) or full.shape[2] != w:
+            raise InputError(f"expected ({n} or 1, 1 or {h}, {w}), got {tuple(mask.shape)}", field="mask")
+        self.mask = full.to(self._rows.device).bool().expand(n, -1, -1)
+        self.cartesian_1d = full.shape[1] == 1
+        if self.cartesian_1d:
+            self._rows = self._rows.contiguous()  # rows first, so that a block of rows is one piece of memory
+        self._weights = torch.fft.ifftshift(self.mask, (-2, -1)).to(self._rows.real.dtype)
         self._last: _Kept | None = None
 
     @property
@@ -64,10 +97,10 @@ class SenseOperator:
         """Coil sensitivities (slice, coil, H, W)."""
         return self._rows.transpose(1, 2)
 
-    @property
+    @cached_property
     def support(self) -> Tensor:
-        """Where any coil sees anything, bool (slice, H, W)."""
-        return (self._rows != 0).any(2)
+        """Pixels that any coil sees, bool (slice, H, W)."""
+        return outside(lambda: (self._rows != 0).any(2))
 
     @property
     def acceleration(self) -> Tensor:
@@ -84,59 +117,53 @@ class SenseOperator:
         """A x: (…, slice, H, W) → (…, slice, coil, H, W)."""
         return self.mask[:, None] * fft2c(self.maps * image[..., None, :, :])
 
-    def adjoint(self, kspace: Tensor) -> Tensor:
+    def adjoint(self, data: Tensor) -> Tensor:
         """A* y = Σ_c conj(S_c) F* M y_c: (…, slice, coil, H, W) → (…, slice, H, W)."""
-        return (self.maps.conj() * ifft2c(self.mask[:, None] * kspace)).sum(-3)
+        return (self.maps.conj() * ifft2c(self.mask[:, None] * data)).sum(-3)
 
-    def normal(self, image: Tensor) -> Tensor:
-        """N x = A*A x, without the shifts of a centred transform (they cancel), 1-D where the mask is."""
-        result: Tensor = _Normal.apply(image, self)
-        return result
+    def restrict(self, mask: Array) -> SenseOperator:
+        """Return the operator of the same maps, sampled where ``mask`` is true; the maps are shared in memory."""
+        chosen = copy.copy(self)
+        chosen._sample(mask)
+        return chosen
 
-    def solve(
-        self,
-        rhs: Tensor,
-        damping: float | Tensor,
-        solver: Solver = "auto",
-        *,
-        tolerance: float = 1e-6,
-        iterations: int = 1000,
-    ) -> Tensor:
-        """(N + λI)⁻¹ b.
+    def repeat(self, count: int) -> SenseOperator:
+        """Return the operator of ``count`` copies of the slices, one stack after another."""
+        return SenseOperator(self.maps.repeat(count, 1, 1, 1), self.mask.repeat(count, 1, 1))
 
-        Parameters
-        ----------
-        rhs
-            b, (…, slice, H, W).
-        damping
-            λ, a number or a tensor of one or of (slice,) values; positive for the direct solver.
-        solver
-            ``direct`` (1-D masks: factored on first use, kept for the same damping), ``cg``, or ``auto``: direct
-            where it applies and its factors can be kept.
-        tolerance, iterations
-            For conjugate gradients: relative residual to reach, and the most iterations to take. 2-D masks are
-            preconditioned when there is a tolerance.
-        """
-        if solver not in ("auto", "direct", "cg"):
-            raise InputError(f"solver: expected 'auto', 'direct' or 'cg', got {solver!r}")
-        positive = isinstance(damping, Tensor) or damping > 0  # a tensor is taken at its word: asking it would wait
+    def mirror(self, axes: tuple[int, ...]) -> SenseOperator:
+        """Return the operator of the mirrored object, ``axes`` out of (-2, -1)."""
+        if not set(axes) <= {-2, -1}:
+            raise InputError(f"expected a choice of (-2, -1), got {axes}", field="axes")
+        maps, mask = self.maps, self.mask
+        for axis in axes:
+            maps, mask = mirror(maps, axis), mirror(mask, axis)
+        return SenseOperator(maps, mask)
+
+    def to(self, target: Target) -> Self:
+        """Return a copy on a device, or in another precision (a complex type or its real one)."""
+        moved = super().to(target)
+        moved._last = None
+        return moved
+
+    _forward, _adjoint = forward, adjoint  # both take any leading axes
+
+    def _inverse(self, solver: Solver, positive: bool, tolerance: float, iterations: int) -> Run:
         if solver == "direct" and not (self.cartesian_1d and positive):
-            raise InputError("solver: 'direct' needs a 1-D mask and a damping > 0; use 'cg'")
-        direct = solver == "direct" or (solver == "auto" and positive and self._affords_factors())
+            raise InputError("'direct' needs a 1-D mask and a damping > 0; use 'cg'", field="solver")
+        if solver == "direct" or (solver == "auto" and positive and self._affords_factors()):
+            return lambda rhs, damping: self._factored(damping)(rhs)
 
-        def run(b: Tensor, value: float | Tensor) -> Tensor:
-            if direct:
-                return self._factored(value)(b)
-            # Few iterations without a tolerance are wanted for what they leave out; those are not to be shaped.
-            shape = None
+        def run(rhs: Tensor, damping: float | Tensor) -> Tensor:
+            # Few iterations without a tolerance are wanted for what they leave out: a preconditioner would change that.
+            precondition = None
             if tolerance and positive and not self.cartesian_1d:
-                shape = CirculantPreconditioner(self.maps, self._weights, value)
+                precondition = CirculantPreconditioner(self.maps, self._weights, damping)
             return conjugate_gradients(
-                self._normal, b, value, iterations=iterations, tolerance=tolerance, precondition=shape
+                self._normal, rhs, damping, iterations=iterations, tolerance=tolerance, precondition=precondition
             )
 
-        result: Tensor = _Solve.apply(rhs, damping, run)
-        return result
+        return run
 
     def _affords_factors(self) -> bool:
         return self.cartesian_1d and factor_bytes(self._blocks, self._rows) <= self._keep
@@ -185,74 +212,19 @@ class _Kept:
     def __init__(self, solver: RowSolver, damping: float | Tensor) -> None:
         self.solver, self._damping = solver, damping
         if isinstance(damping, Tensor):
-            self._values, self._version = damping.detach().clone(), damping._version
+            self._values, self._version = damping.detach().clone(), _version(damping)
 
     def serves(self, damping: float | Tensor) -> bool:
         if not isinstance(damping, Tensor) or not isinstance(self._damping, Tensor):
             return (
                 not isinstance(damping, Tensor) and not isinstance(self._damping, Tensor) and damping == self._damping
             )
-        # The same tensor, untouched since, need not be asked for its values: an accelerator would have to wait.
-        if damping is self._damping and damping._version == self._version:
+        # The values of the same unchanged tensor need not be compared: an accelerator would have to wait for them.
+        if damping is self._damping and self._version is not None and _version(damping) == self._version:
             return True
         return torch.equal(damping, self._values)
 
 
-class _Normal(torch.autograd.Function):
-    """N is linear and Hermitian: it is its own derivative, forwards and backwards."""
-
-    @staticmethod
-    def forward(image: Tensor, operator: SenseOperator) -> Tensor:
-        return operator._normal(image)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:  # noqa: ARG004
-        ctx.operator = inputs[1]
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
-        return ctx.operator.normal(grads[0]), None
-
-    @staticmethod
-    def jvp(ctx: Any, *tangents: Any) -> Tensor:
-        result: Tensor = ctx.operator.normal(tangents[0])
-        return result
-
-
-class _Solve(torch.autograd.Function):
-    """x = M b, M = (N + λI)⁻¹, by the implicit rule: no graph through the solver.
-
-    dx = M (db − dλ x), so with an incoming gradient g the gradient in b is M g and in λ it is −Re⟨M g, x⟩.
-    """
-
-    @staticmethod
-    def forward(rhs: Tensor, damping: Any, run: Any) -> Tensor:
-        return run(rhs, damping)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        _, damping, ctx.run = inputs
-        ctx.damping = damping
-        ctx.save_for_backward(output)
-        ctx.save_for_forward(output)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor | None, None]:
-        (x,) = ctx.saved_tensors
-        back = _Solve.apply(grads[0], ctx.damping, ctx.run)
-        slope = None
-        if ctx.needs_input_grad[1]:
-            slope = -(back.conj() * x).real.sum((-2, -1))
-            slope = slope.reshape(-1, slope.shape[-1]).sum(0) if ctx.damping.ndim else slope.sum()
-            slope = slope.reshape(ctx.damping.shape).to(ctx.damping.dtype)
-        return back, slope, None
-
-    @staticmethod
-    def jvp(ctx: Any, *tangents: Any) -> Tensor:
-        (x,) = ctx.saved_tensors
-        rhs_t, damping_t = tangents[0], tangents[1]
-        change = torch.zeros_like(x) if rhs_t is None else rhs_t
-        if damping_t is not None:
-            change = change - per_slice(damping_t, x) * x
-        result: Tensor = _Solve.apply(change, ctx.damping, ctx.run)
-        return result
+def _version(tensor: Tensor) -> int | None:
+    """Count of changes in place; None for tensors made in inference mode, which keep no count."""
+    return None if tensor.is_inference() else tensor._version

@@ -51,6 +51,7 @@ def conjugate_gradients(
         r ↦ M⁻¹ r, Hermitian and positive definite, near (N + λI)⁻¹: the same solution in fewer iterations. Without it
         the k-th iterate is the plain one, whose early stop regularises.
     """
+    rhs = rhs.resolve_conj()
     damping = torch.as_tensor(per_slice(damping, rhs), dtype=rhs.dtype, device=rhs.device)
     shape = precondition or (lambda r: r)
     x = torch.zeros_like(rhs)
@@ -67,7 +68,7 @@ def conjugate_gradients(
     for k in range(iterations):
         if tolerance and k % every == 0 and bool((_inner(residual, residual) <= goal).all()):
             break
-        image = normal(direction).addcmul_(direction, damping)
+        image = torch.addcmul(normal(direction), direction, damping)
         curvature = _inner(direction, image)
         live = (energy > floor) & (curvature > least * _inner(direction, direction))
         step = torch.where(live, energy / torch.where(live, curvature, 1), 0).to(rhs.dtype)

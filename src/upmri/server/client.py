@@ -131,7 +131,9 @@ def gather(found: list[Message], name: str, seconds: float) -> Reconstruction:
         raise InputError("the server sent no image")
     magnitudes = by_number[series.MAGNITUDE]
     order, counters = _order(magnitudes)
-    stacks = {number: [_pixels(some[i]) for i in order] for number, some in by_number.items() if len(some) == len(order)}
+    stacks = {
+        number: [_pixels(some[i]) for i in order] for number, some in by_number.items() if len(some) == len(order)
+    }
     if len({one.shape for one in stacks[series.MAGNITUDE]}) > 1:
         raise InputError("the server sent images of different sizes")
     deviations = stacks.get(series.DEVIATION)

@@ -1,0 +1,72 @@
+"""Tensors among Python objects: taken from NumPy, found, moved."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from upmri.core.errors import InputError
+
+Array = Tensor | np.ndarray[Any, Any]
+Target = str | torch.device | torch.dtype
+
+
+def as_tensor(value: Array) -> Tensor:
+    """Turn a NumPy array into a tensor; tensors stay as they are."""
+    return value if isinstance(value, Tensor) else torch.from_numpy(np.require(value, requirements=["C", "W"]))
+
+
+def holders(value: Any) -> Iterator[Any]:
+    """Whatever has a ``device`` and a ``dtype`` within a value: tensors, those of modules, and operators."""
+    if isinstance(value, nn.Module):
+        yield from [*value.parameters(), *value.buffers()]
+    elif isinstance(value, dict | list | tuple):
+        for part in value.values() if isinstance(value, dict) else value:
+            yield from holders(part)
+    elif isinstance(getattr(value, "device", None), torch.device) and hasattr(value, "dtype"):
+        yield value
+
+
+def moved(value: Any, target: Target) -> Any:
+    """Copy a value with its tensors on a device, or in a precision (a complex type or its real one)."""
+    if isinstance(value, Tensor):
+        if not isinstance(target, torch.dtype):
+            return value.to(target)
+        if value.is_complex():
+            return value.to(target.to_complex())
+        return value.to(target.to_real()) if value.is_floating_point() else value
+    if isinstance(value, nn.Module):
+        return copy.deepcopy(value).to(target)
+    if isinstance(value, dict):
+        return {key: moved(part, target) for key, part in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(moved(part, target) for part in value)
+    return value.to(target) if next(holders(value), None) is not None else value
+
+
+def each(apply: Callable[[Tensor], Any], value: Tensor, shape: tuple[int, ...], field: str) -> Tensor:
+    """Apply a function of tensors of one shape to every entry of the leading axes; no gradients, NumPy results allowed.
+
+    Parameters
+    ----------
+    apply
+        The function.
+    value
+        (…, shape).
+    shape
+        Shape of one entry.
+    field
+        What the value is called in an error.
+    """
+    lead = value.shape[: max(value.ndim - len(shape), 0)]
+    if tuple(value.shape) != (*lead, *shape):
+        raise InputError(f"expected (…, {', '.join(map(str, shape))}), got {tuple(value.shape)}", field=field)
+    value = value.detach().resolve_conj().resolve_neg()  # NumPy knows no lazy conjugates
+    entries = value.reshape(-1, *shape)
+    results = torch.stack([as_tensor(apply(entry)).to(value.device, value.dtype) for entry in entries])
+    return results.reshape(*lead, *results.shape[1:])

@@ -1,0 +1,370 @@
+"""Operators of every kind against their dense matrices."""
+
+import doctest
+
+import numpy as np
+import pytest
+import torch
+from torch.autograd import gradcheck, gradgradcheck
+
+from upmri.core.errors import InputError
+from upmri.physics import IdentityOperator, Operator, SenseOperator
+from upmri.physics import operator as module
+from upmri.physics.fourier import mirror
+
+SHAPE = (2, 3, 6)  # slices, H, W
+
+
+class Blur(Operator):
+    """Circular convolution along W with gaps: every third column of the result is lost. In NumPy, without gradients."""
+
+    def __init__(self, shape=SHAPE):
+        self.shape = shape
+        self.kernel = np.fft.fft(np.r_[2, 1j, 0.5, np.zeros(shape[-1] - 3)])
+        self.seen = np.arange(shape[-1]) % 3 != 2
+
+    def forward(self, image):
+        return np.fft.ifft(np.fft.fft(image.numpy()) * self.kernel)[..., self.seen]
+
+    def adjoint(self, data):
+        image = np.zeros(self.shape, complex)
+        image[..., self.seen] = data.numpy()
+        return np.fft.ifft(np.fft.fft(image) * self.kernel.conj())
+
+
+class Gain(Operator):
+    """A gain at each pixel, in torch."""
+
+    def __init__(self, gain):
+        self.shape, self.gain = tuple(gain.shape), gain
+
+    def forward(self, image):
+        return self.gain * image
+
+    def adjoint(self, data):
+        return self.gain.conj() * data
+
+
+class Sum(Operator):
+    """The sum over slices, which mixes them."""
+
+    shape = SHAPE
+
+    def forward(self, image):
+        return image.sum(0)
+
+    def adjoint(self, data):
+        return data.expand(self.shape)
+
+
+def sense(rng, kind="lines", dtype=torch.complex128):
+    maps = rng(2, 4, 3, 6)
+    maps[1, :, 0] = 0
+    mask = torch.rand(2, 1 if kind == "lines" else 3, 6, generator=torch.Generator().manual_seed(1)) < 0.6
+    return SenseOperator(maps.to(dtype), mask)
+
+
+KINDS = ["blur", "gain", "identity", "lines", "points", "scaled", "scaled lines"]
+
+
+def build(kind, rng):
+    if kind == "blur":
+        return Blur()
+    if kind == "gain":
+        gain = rng(*SHAPE)
+        gain[0, 1, 2] = 0
+        return Gain(gain)
+    if kind == "identity":
+        return IdentityOperator(SHAPE)
+    if kind in ("lines", "points"):
+        return sense(rng, kind)
+    return Blur() / 1.7 if kind == "scaled" else sense(rng) / 1.7
+
+
+@pytest.fixture(params=KINDS)
+def operator(request, rng):
+    return build(request.param, rng)
+
+
+def test_adjoint(operator, rng, assert_adjoint):
+    assert_adjoint(operator, rng)
+
+
+def test_normal_and_solve_are_those_of_the_matrix(operator, rng, dense):
+    matrix = dense(operator, SHAPE)
+    normal = matrix.mH @ matrix
+    x = rng(2, 5, *SHAPE)
+    columns = x.reshape(10, -1).mT
+    assert torch.allclose(operator.normal(x), (normal @ columns).mT.reshape(x.shape))
+    eye = torch.eye(len(normal), dtype=normal.dtype)
+    expected = torch.linalg.solve(normal + 0.2 * eye, columns).mT.reshape(x.shape)
+    assert torch.allclose(operator.solve(x, 0.2, tolerance=1e-13), expected)
+    damping = torch.tensor([0.2, 1.5], dtype=torch.float64)
+    each = torch.diag(damping.repeat_interleave(18)).to(normal.dtype)
+    expected = torch.linalg.solve(normal + each, columns).mT.reshape(x.shape)
+    assert torch.allclose(operator.solve(x, damping, "cg", tolerance=1e-13), expected)
+
+
+def test_leading_axes(operator, rng):
+    x = rng(2, 3, *SHAPE)
+    y = operator(x)
+    assert torch.allclose(y[1, 2], operator(x[1, 2]))
+    assert torch.allclose(operator.H(y)[1, 2], operator.H(y[1, 2]))
+    assert torch.allclose(operator.H(y), operator.normal(x))
+    assert operator.H.H is operator
+
+
+def test_gradients_of_first_and_second_order(operator, rng):
+    x = rng(*SHAPE).requires_grad_()
+    for apply in (operator, operator.normal):
+        assert gradcheck(apply, (x,), check_forward_ad=True)
+        assert gradgradcheck(apply, (x,))
+    assert gradcheck(operator.H, (operator(x.detach()).requires_grad_(),))
+    damping = torch.tensor([0.3, 0.6], dtype=torch.float64, requires_grad=True)
+    # gradcheck changes its inputs in place without a trace, so the solver gets copies.
+    solve = lambda b, d: operator.solve(b, d.clone(), tolerance=1e-14)  # noqa: E731
+    assert gradcheck(solve, (x, damping), check_forward_ad=True)
+    assert gradgradcheck(solve, (x, damping))
+
+
+def test_gradient_in_a_damping_of_one_entry(rng):
+    x, damping = rng(*SHAPE), torch.tensor([0.3], dtype=torch.float64, requires_grad=True)
+    assert gradcheck(lambda d: Blur().solve(x, d.clone(), tolerance=1e-14), (damping,))
+
+
+def test_vmap(operator, rng):
+    x = rng(*SHAPE, 3)  # the axis of the loop is the last one
+    y = torch.func.vmap(operator, in_dims=-1)(x)
+    for i in range(3):
+        one = x[..., i]
+        assert torch.allclose(y[i], operator(one))
+    assert torch.allclose(torch.func.vmap(operator.H)(y), torch.func.vmap(operator.normal, in_dims=-1)(x))
+    solve = lambda b, d: operator.solve(b, d, tolerance=1e-13)  # noqa: E731
+    solved = torch.func.vmap(lambda b: solve(b, 0.1), in_dims=-1)(x)
+    assert torch.allclose(solved, solve(x.movedim(-1, 0), 0.1))
+    dampings = torch.tensor([0.1, 0.2, 0.3], dtype=torch.float64)
+    both = torch.func.vmap(solve, in_dims=(-1, 0))(x, dampings)
+    only = torch.func.vmap(solve, in_dims=(None, 0))(x[..., 0], dampings)
+    for i, damping in enumerate(dampings):
+        assert torch.allclose(both[i], solve(x[..., i], damping))
+        assert torch.allclose(only[i], solve(x[..., 0], damping))
+
+
+def test_vmap_of_gradients(rng):
+    operator = Blur()
+
+    def loss(b, damping):
+        return operator.solve(b, damping, tolerance=1e-13).abs().square().sum()
+
+    rhs, dampings = rng(3, *SHAPE), torch.tensor([0.1, 0.2, 0.3], dtype=torch.float64)
+    together = torch.func.vmap(torch.func.grad(loss, argnums=(0, 1)))(rhs, dampings)
+    for i in range(3):
+        one = torch.func.grad(loss, argnums=(0, 1))(rhs[i], dampings[i])
+        assert torch.allclose(together[0][i], one[0])
+        assert torch.allclose(together[1][i], one[1])
+
+
+def test_jacobians_and_what_is_kept_within_them(rng, dense):
+    for kind in KINDS:
+        operator, parts = build(kind, rng), torch.view_as_real(rng(*SHAPE))
+
+        def apply(x, operator=operator):
+            image = operator.support * torch.view_as_complex(x)
+            return torch.view_as_real(operator.solve(operator.normal(image), 0.3, tolerance=1e-13) / operator.norm())
+
+        forwards, backwards = torch.func.jacfwd(apply)(parts), torch.func.jacrev(apply)(parts)
+        matrix = dense(lambda x, apply=apply: torch.view_as_complex(apply(torch.view_as_real(x))), SHAPE)
+        assert torch.allclose(forwards, backwards, atol=1e-10)
+        assert torch.allclose(forwards[..., 0, :, :, :, 0].reshape(36, 36), matrix.real, atol=1e-10)
+        image = torch.view_as_complex(parts).requires_grad_()
+        (operator.support * operator.normal(image)).abs().sum().backward()
+        assert image.grad.isfinite().all()
+
+
+def test_inference_mode(operator, rng):
+    x, damping = rng(*SHAPE), torch.tensor(0.2, dtype=torch.float64)
+    expected = [operator(x), operator.normal(x), operator.solve(x, damping)]
+    with torch.inference_mode():
+        for value in (damping, torch.tensor(0.2, dtype=torch.float64)):  # from outside and from within
+            for result, wanted in zip(
+                [operator(x), operator.normal(x), operator.solve(x, value)], expected, strict=True
+            ):
+                assert torch.equal(result, wanted)
+        inside = torch.tensor(0.5, dtype=torch.float64)
+        operator.solve(x, inside)
+        inside.fill_(0.2)  # no count of changes is kept of such a tensor
+        assert torch.equal(operator.solve(x, inside), expected[2])
+        support = operator.support
+    image = x.clone().requires_grad_()
+    operator.solve(support * image, damping).abs().sum().backward()  # what was kept inside serves outside
+    assert image.grad.isfinite().all()
+
+
+def test_support(rng):
+    gain = rng(*SHAPE)
+    gain[0, 1, 2] = gain[1, :, 4:] = 0
+    operator = Gain(gain)
+    assert torch.equal(operator.support, gain != 0)
+    assert torch.equal((operator / 3).support, gain != 0)
+    assert IdentityOperator(SHAPE).support.all()
+    lines = sense(rng)
+    assert torch.equal(lines.support, Operator.support.func(lines))
+
+
+def test_to_copies(rng):
+    operator = Gain(rng(*SHAPE))
+    operator.parts = {"pair": (torch.ones(2, dtype=torch.float64), torch.ones(2, dtype=torch.bool)), "name": "gain"}
+    single = operator.to(torch.complex64)
+    assert (operator.dtype, single.dtype) == (torch.complex128, torch.complex64)
+    assert [part.dtype for part in single.parts["pair"]] == [torch.float32, torch.bool]
+    x = rng(*SHAPE, dtype=torch.complex64)
+    assert torch.allclose(single.normal(x), operator.normal(x.to(torch.complex128)).to(torch.complex64))
+    assert single.normal(x).dtype == torch.complex64
+    assert operator.to("meta").device.type == operator.to(torch.device("meta")).gain.device.type == "meta"
+    assert operator.device.type == "cpu"
+    assert Blur().to("meta").device.type == "meta"
+    assert (operator / 2).to(torch.complex64).operator.gain.dtype == torch.complex64
+
+
+def test_to_of_sense(rng):
+    operator, x = sense(rng), rng(*SHAPE)
+    operator.solve(x, 0.1)
+    assert operator.support.shape == SHAPE
+    single = operator.to(torch.float32)  # the real type that belongs to it
+    assert single.maps.dtype == torch.complex64
+    assert torch.allclose(single.solve(x.to(torch.complex64), 0.1), operator.solve(x, 0.1).to(torch.complex64))
+    assert operator.to("meta").device.type == "meta"
+
+
+def test_norm_is_the_largest_eigenvalue(operator, dense):
+    largest = torch.linalg.eigvalsh(dense(operator.normal, SHAPE)).max()
+    assert operator.norm(500) == pytest.approx(float(largest), rel=1e-3)
+    scaled = operator / operator.norm(500) ** 0.5
+    assert scaled.norm(500) == pytest.approx(1, rel=1e-3)
+
+
+def test_norm_of_nothing(rng):
+    assert Gain(torch.zeros(SHAPE, dtype=torch.complex64)).norm() == 0
+
+
+def test_scaled(rng):
+    operator, x = sense(rng), rng(*SHAPE)
+    scaled = operator.scaled(0.5)
+    assert torch.allclose(scaled(x), operator(x) / 2)
+    assert torch.allclose(scaled.normal(x), operator.normal(x) / 4)
+    assert torch.allclose(scaled.solve(x, 0.1), operator.solve(x, 0.4) * 4)
+    lines = torch.tensor([True, False] * 3)
+    assert torch.allclose(scaled.restrict(lines)(x), operator.restrict(lines)(x) / 2)
+    assert torch.allclose(scaled.mirror((-1,))(x), operator.mirror((-1,))(x) / 2)
+    assert scaled.repeat(2).shape == (4, 3, 6)
+    for factor in (0, float("nan"), float("inf")):
+        with pytest.raises(InputError) as error:
+            operator.scaled(factor)
+        assert error.value.field == "factor"
+
+
+@pytest.mark.parametrize("kind", ["lines", "points"])
+@pytest.mark.parametrize("shape", [(6,), (3, 6), (1, 1, 6), (1, 3, 6), (2, 1, 6), (2, 3, 6)])
+def test_restrict_is_a_new_operator_with_shared_maps(rng, kind, shape):
+    operator, x = sense(rng, kind), rng(*SHAPE)
+    mask = torch.rand(shape, generator=torch.Generator().manual_seed(2)) < 0.5
+    chosen, fresh = operator.restrict(mask.numpy()), SenseOperator(operator.maps, mask)
+    assert chosen.cartesian_1d == fresh.cartesian_1d
+    assert torch.equal(chosen.mask, fresh.mask)
+    assert torch.allclose(chosen(x), fresh(x))
+    assert torch.allclose(chosen.normal(x), fresh.normal(x))
+    assert torch.allclose(chosen.solve(x, 0.1, tolerance=1e-13), fresh.solve(x, 0.1, tolerance=1e-13))
+    assert torch.equal(chosen.support, fresh.support)
+    if kind == "lines" or not chosen.cartesian_1d:
+        assert chosen.maps.data_ptr() == operator.maps.data_ptr()
+
+
+def test_restrict_leaves_the_operator_as_it_is(rng):
+    operator, x = sense(rng), rng(*SHAPE)
+    before = operator.solve(x, 0.1)
+    operator.restrict(torch.ones(6)).solve(x, 0.1)
+    assert torch.equal(operator.solve(x, 0.1), before)
+    with pytest.raises(InputError) as error:
+        operator.restrict(torch.ones(7))
+    assert error.value.field == "mask"
+
+
+@pytest.mark.parametrize("kind", ["lines", "points"])
+def test_repeat(rng, kind, dense):
+    operator, x = sense(rng, kind), rng(3, *SHAPE)
+    repeated = operator.repeat(3)
+    assert repeated.shape == (6, 3, 6)
+    assert torch.allclose(repeated.normal(x.flatten(0, 1)), operator.normal(x).flatten(0, 1))
+
+
+@pytest.mark.parametrize("axes", [(), (-1,), (-2,), (-2, -1)])
+@pytest.mark.parametrize("kind", ["lines", "points"])
+def test_mirror(rng, kind, axes):
+    def turned(tensor):
+        for axis in axes:
+            tensor = mirror(tensor, axis)
+        return tensor
+
+    operator, x = sense(rng, kind), rng(*SHAPE)
+    assert torch.allclose(operator.mirror(axes).normal(turned(x)), turned(operator.normal(x)))
+    assert torch.allclose(operator.mirror(axes)(turned(x)), turned(operator(x)))
+
+
+def test_mirror_of_other_axes(rng):
+    with pytest.raises(InputError) as error:
+        sense(rng).mirror((0,))
+    assert error.value.field == "axes"
+
+
+def test_what_an_operator_without_lines_refuses():
+    for attempt in (lambda o: o.restrict(torch.ones(6)), lambda o: o.repeat(2), lambda o: o.mirror((-1,))):
+        with pytest.raises(InputError, match="Blur") as error:
+            attempt(Blur())
+        assert error.value.field == "operator"
+    for solver in ("direct", "magic"):
+        with pytest.raises(InputError) as error:
+            Blur().solve(torch.zeros(SHAPE, dtype=torch.complex64), 0.1, solver)
+        assert error.value.field == "solver"
+
+
+def test_an_operator_that_mixes_slices_is_refused(rng):
+    with pytest.raises(InputError, match="mixes") as error:
+        Sum().solve(rng(*SHAPE), 0.1)
+    assert error.value.field == "operator"
+
+
+def test_wrong_shapes(rng):
+    for attempt, field in ((Blur(), "image"), (Blur().normal, "image"), (Blur().H, "data")):
+        for shape in ((2, 3, 7), (3, 6)):
+            with pytest.raises(InputError) as error:
+                attempt(rng(*shape))
+            assert error.value.field == field
+
+
+def test_numpy_maps_and_mask(rng):
+    maps, mask = rng(2, 4, 3, 6), torch.rand(2, 3, 6) < 0.5
+    array = maps.numpy()[:, ::-1]  # with a negative stride
+    array.setflags(write=False)
+    operator = SenseOperator(array, mask.numpy())
+    x = rng(*SHAPE)
+    assert torch.equal(operator(x), SenseOperator(maps.flip(1), mask)(x))
+
+
+def test_an_operator_needs_forward_and_adjoint():
+    class Half(Operator):
+        shape = SHAPE
+
+        def forward(self, image):
+            return image
+
+    with pytest.raises(TypeError):
+        Half()
+
+
+def test_examples():
+    from upmri.physics import sense as sense_module
+
+    for part in (module, sense_module):
+        result = doctest.testmod(part)
+        assert result.attempted
+        assert not result.failed
