@@ -32,6 +32,8 @@ class Operator(ABC):
     ----------
     shape
         (slice, H, W) of the images.
+    mask
+        Sampled lines or points, bool (slice, 1 or H, W), where the operator has some to choose from; None otherwise.
 
     Examples
     --------
@@ -53,6 +55,7 @@ class Operator(ABC):
     """
 
     shape: tuple[int, int, int]
+    mask: Tensor | None = None
     _device = torch.device("cpu")
 
     @abstractmethod
@@ -263,6 +266,7 @@ class ScaledOperator(Operator):
         if not 0 < abs(factor) < float("inf"):
             raise InputError(f"expected a finite number other than 0, got {factor}", field="factor")
         self.operator, self.factor, self.shape = operator, float(factor), operator.shape
+        self.mask = operator.mask
 
     @property
     def support(self) -> Tensor:
