@@ -41,7 +41,7 @@ __all__ = [
     "train",
 ]
 
-# Module and attribute of each public name. `methods` is a package that can be called: `upmri.methods()` gives the names.
+# Module and attribute of each public name. The package `methods` can be called: `upmri.methods()` gives the names.
 _MODULES = {
     "InputError": "upmri.core.errors:InputError",
     "Problem": "upmri.physics.problem:Problem",

@@ -51,7 +51,7 @@ def turn(image: Tensor, matrix: Tensor) -> Tensor:
 
 
 def turn_scan(image: Tensor, operator: Operator, matrix: Tensor) -> tuple[Tensor, SenseOperator]:
-    """Turn an image (slice, H, W) and the coil maps of its operator; lines stay, and Σ|S_c|² is 1 on the turned support.
+    """Turn an image (slice, H, W) and the coil maps of its operator; the lines stay, and Σ|S_c|² is 1 on the support.
 
     Gradients flow to the image alone.
     """

@@ -258,7 +258,7 @@ def _follow(average: dict[str, Tensor], network: nn.Module, decay: float) -> Non
     torch._foreach_lerp_(list(average.values()), list(network.parameters()), 1 - decay)
 
 
-def _fingerprint(config: TrainConfig, slices: Slices) -> str:
+def _fingerprint(config: TrainConfig, slices: PreparedSlices) -> str:
     """Settings and data that must be the same when a run is resumed."""
     facts = {key: value for key, value in asdict(config).items() if key not in _FREE}
     return json.dumps(facts | {"slices": hashlib.sha256(slices.names.encode()).hexdigest()}, sort_keys=True)
