@@ -17,7 +17,7 @@ import pytest
 from upmri.server import client, wire
 from upmri.server.wire import EndedError, Kind
 
-GO = wire.config_file("sense")
+GO = wire.config_file_message("sense")
 RUN = [sys.executable, "-c", "from upmri.cli import main, serve; main()"]
 
 
@@ -60,7 +60,7 @@ def test_the_worker_is_killed_between_two_slices(server, peer, repeated, message
     starts = sum(event["event"] == "worker_ready" for event in server.events())
     os.kill(server.worker_pid, signal.SIGKILL)
     server.event("worker_ready", count=starts + 1)
-    found = stream.send(*several[cut:], wire.close()).rest()
+    found = stream.send(*several[cut:], wire.close_message()).rest()
     assert images + sum(message.kind == Kind.IMAGE for message in found) == 8
     assert not [message.text for message in found if message.text.startswith("ERROR")]
 
@@ -71,7 +71,7 @@ def test_patience_ends(start, peer, shepp_logan, small, messages, check_other):
     server = start(*(word for name, value in limits.items() for word in ("--limit", f"{name}={value}")))
     pid = server.worker_pid
     os.kill(pid, signal.SIGSTOP)
-    [error] = peer(server.to).send(GO, *messages(small), wire.close()).errors()
+    [error] = peer(server.to).send(GO, *messages(small), wire.close_message()).errors()
     assert "the worker took longer than 2 s" in error
     check_other(server)
     assert not Path(f"/proc/{pid}").exists()
@@ -80,7 +80,7 @@ def test_patience_ends(start, peer, shepp_logan, small, messages, check_other):
     deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     deaf.settimeout(30)
     deaf.connect(server.to)
-    config = wire.config_text('{"method": "zero-filled", "complex": true}')
+    config = wire.config_text_message('{"method": "zero-filled", "complex": true}')
     with deaf:
         with suppress(ConnectionError):
             for message in [config, *messages(shepp_logan("-m", "128", "-c", "1", "-n", "0.02", "-r", "60"))]:
@@ -147,7 +147,7 @@ def test_sigterm_lets_a_stream_end(start, peer, small, messages, sense):
     assert server.get("/health")[0] == 503
     with pytest.raises(OSError, match="refused"):
         socket.create_connection(server.to, 5)
-    found = stream.send(several[-1], wire.close()).rest()
+    found = stream.send(several[-1], wire.close_message()).rest()
     assert [message.kind for message in found if message.kind != Kind.TEXT] == [Kind.IMAGE, Kind.CLOSE]
     assert server.process.wait(30) == 0
     assert server.event("stopped")
@@ -157,7 +157,7 @@ def test_sigterm_lets_a_stream_end(start, peer, small, messages, sense):
 def test_who_stops_reading_halfway_gets_nothing_lost(server, peer, repeated, messages):
     """A client that reads only after it has sent everything."""
     stream = peer(server.to)
-    sending = threading.Thread(target=stream.send, args=(GO, *messages(repeated), wire.close()))
+    sending = threading.Thread(target=stream.send, args=(GO, *messages(repeated), wire.close_message()))
     sending.start()
     sending.join(30)
     assert not sending.is_alive()
@@ -173,7 +173,7 @@ def test_who_sends_faster_than_the_worker_works_has_to_wait(server, peer, shepp_
 
     def send():
         with suppress(OSError):  # of the end below
-            stream.send(GO, *several, wire.close())
+            stream.send(GO, *several, wire.close_message())
 
     sending = threading.Thread(target=send)
     sending.start()

@@ -19,7 +19,7 @@ LIMITS = {
     "clients": 6, "coils": 32, "matrix": 256, "message_bytes": 2**22, "stream_bytes": 2**25, "held_bytes": 2**24,
     "readouts": 3000, "frames": 50, "begin_seconds": 1.5, "idle_seconds": 1.5, "total_seconds": 5, "linger_seconds": 1,
 }  # fmt: skip
-GO = wire.config_file("sense")
+GO = wire.config_file_message("sense")
 BOMB = (
     b'<?xml version="1.0"?><!DOCTYPE l [<!ENTITY a "aaaaaaaaaa">'
     + b"".join(b'<!ENTITY %c "%s">' % (c, b"&%c;" % (c - 1) * 10) for c in range(ord("b"), ord("j")))
@@ -45,7 +45,7 @@ def line(make_head):
     def make(number=0, coils=2, samples=16, value=None, head=None, **more):
         shape = (coils, samples)
         data = np.random.default_rng(number).standard_normal(shape) + 0j if value is None else np.full(shape, value)
-        return wire.acquisition(head or make_head(number, coils, samples, **more), data.astype("<c8").tobytes())
+        return wire.acquisition_message(head or make_head(number, coils, samples, **more), data.astype("<c8").tobytes())
 
     return make
 
@@ -78,7 +78,7 @@ class Kit:
         return self.with_xml(self.xml())
 
     def with_xml(self, xml: bytes, *more: bytes) -> bytes:
-        return GO + wire.header(xml) + b"".join(more)
+        return GO + wire.header_message(xml) + b"".join(more)
 
 
 # What it is, what is sent, and what the answer must say.
@@ -92,42 +92,42 @@ CRAFTED = [
     ("a long header", GO + text(Kind.HEADER, b"<", 2**32 - 1), "xml_bytes"),
     ("not UTF-8", text(Kind.CONFIG_TEXT, b"\xff\xfe\xfa"), "UTF-8"),
     ("a name without end", struct.pack("<H", 1) + b"A" * 1024, "not one of"),
-    ("a module", wire.config_file("os.system"), "'os.system' is not one of"),
-    ("a path", wire.config_file("../../etc/passwd"), "not one of"),
-    ("a Gadgetron configuration", wire.config_text("<gadgetronStreamConfiguration/>"), "not one of"),
+    ("a module", wire.config_file_message("os.system"), "'os.system' is not one of"),
+    ("a path", wire.config_file_message("../../etc/passwd"), "not one of"),
+    ("a Gadgetron configuration", wire.config_text_message("<gadgetronStreamConfiguration/>"), "not one of"),
     (
         "a setting that names a module",
-        wire.config_text('{"method": "sense", "module": "os"}'),
+        wire.config_text_message('{"method": "sense", "module": "os"}'),
         "module: Extra inputs",
     ),
-    ("an object for a name", wire.config_text('{"method": {"__class__": "os"}}'), "expected a name"),
-    ("parameters that are none", wire.config_text('{"parameters": 5}'), "parameters: Extra inputs"),
-    ("JSON without end", wire.config_text('{"a":' * 10000), "expected a method's name, or JSON"),
+    ("an object for a name", wire.config_text_message('{"method": {"__class__": "os"}}'), "expected a name"),
+    ("parameters that are none", wire.config_text_message('{"parameters": 5}'), "parameters: Extra inputs"),
+    ("JSON without end", wire.config_text_message('{"a":' * 10000), "expected a method's name, or JSON"),
     (
         "a number without end",
-        wire.config_text('{"method": "upmri", "seed": ' + "9" * 5000 + "}"),
+        wire.config_text_message('{"method": "upmri", "seed": ' + "9" * 5000 + "}"),
         "JSON|seed",
     ),
     (
         "weights by a path",
-        wire.config_text('{"method": "upmri", "model": "/etc/passwd"}'),
+        wire.config_text_message('{"method": "upmri", "model": "/etc/passwd"}'),
         "model: '/etc/passwd' is not",
     ),
     (
         "a million samples",
-        wire.config_text('{"method": "upmri", "samples": 1000000}'),
+        wire.config_text_message('{"method": "upmri", "samples": 1000000}'),
         "samples: Input should be less",
     ),
-    ("infinite damping", wire.config_text('{"method": "sense", "damping": 1e999}'), "damping"),
+    ("infinite damping", wire.config_text_message('{"method": "sense", "damping": 1e999}'), "damping"),
     (
         "a setting of another method",
-        wire.config_text('{"method": "sense", "steps": 3}'),
+        wire.config_text_message('{"method": "sense", "steps": 3}'),
         "steps: not a setting of sense",
     ),
-    ("no configuration", lambda k: wire.header(k.xml()), "header came before a configuration"),
+    ("no configuration", lambda k: wire.header_message(k.xml()), "header came before a configuration"),
     ("a readout first", lambda k: GO + k.line(), "before the XML header"),
-    ("CLOSE at once", wire.close(), "CLOSE came before the XML header"),
-    ("two headers", lambda k: k.begin + wire.header(k.xml()), "a second header"),
+    ("CLOSE at once", wire.close_message(), "CLOSE came before the XML header"),
+    ("two headers", lambda k: k.begin + wire.header_message(k.xml()), "a second header"),
     ("a configuration too late", lambda k: k.begin + k.line() + GO, "after readouts"),
     ("an XML bomb", lambda k: k.with_xml(BOMB), "without DOCTYPE"),
     ("an external entity", lambda k: k.with_xml(OUTSIDE), "without DOCTYPE"),
@@ -171,7 +171,7 @@ CRAFTED = [
     ),
     (
         "nothing but zeros",
-        lambda k: k.begin + b"".join(k.line(n, value=0) for n in range(8)) + wire.close(),
+        lambda k: k.begin + b"".join(k.line(n, value=0) for n in range(8)) + wire.close_message(),
         "nothing was",
     ),
     ("one line of a slice", lambda k: k.begin + k.line(flags=(8,)), "lines"),
@@ -194,12 +194,12 @@ CRAFTED = [
     ("a large image", lambda k: k.begin + image(size=65535), "message_bytes"),
     (
         "noise and nothing else",
-        lambda k: k.begin + k.line(flags=(19,)) + wire.close(),
+        lambda k: k.begin + k.line(flags=(19,)) + wire.close_message(),
         "without a readout of an image",
     ),
     (
         "calibration and nothing else",
-        lambda k: k.begin + k.line(flags=(20,)) + wire.close(),
+        lambda k: k.begin + k.line(flags=(20,)) + wire.close_message(),
         "without a readout of an image",
     ),
 ]
@@ -230,8 +230,8 @@ def test_odd_numbers_in_headers_cost_the_geometry_at_most(strict, peer, small, m
         for field in (head.position, head.read_dir, head.phase_dir, head.slice_dir, head.patient_table_position):
             field[:] = [number] * 3
         head.sample_time_us = number
-        changed.append(wire.acquisition(bytes(head), line[342:]))
-    found = peer(strict.to).send(GO, wire.header(xml), *changed, wire.close()).rest()
+        changed.append(wire.acquisition_message(bytes(head), line[342:]))
+    found = peer(strict.to).send(GO, wire.header_message(xml), *changed, wire.close_message()).rest()
     errors = [message.text for message in found if message.text.startswith("ERROR")]
     images = [message for message in found if message.kind == Kind.IMAGE]
     assert len(images) + len(errors) == 1
@@ -269,7 +269,7 @@ def test_slow_loris(strict, peer, make_xml, line, check_other, after_the_header)
     """A byte now and then is no message: the clock runs from one whole message to the next."""
     hostile, start = peer(strict.to), time.monotonic()
     if after_the_header:
-        hostile.send(GO, wire.header(make_xml()))
+        hostile.send(GO, wire.header_message(make_xml()))
     slow = iter(line() if after_the_header else GO)
     hostile.socket.settimeout(0.1)
     told = b""
@@ -285,7 +285,7 @@ def test_slow_loris(strict, peer, make_xml, line, check_other, after_the_header)
 
 
 def test_a_stream_that_goes_on_for_ever(strict, peer, make_xml, line, check_other):
-    hostile, start = peer(strict.to).send(GO, wire.header(make_xml())), time.monotonic()
+    hostile, start = peer(strict.to).send(GO, wire.header_message(make_xml())), time.monotonic()
     hostile.socket.settimeout(0.2)
     told, navigator = b"", line(flags=(23,))
     while b"total_seconds" not in told and time.monotonic() - start < 15:
@@ -300,7 +300,7 @@ def test_a_stream_that_goes_on_for_ever(strict, peer, make_xml, line, check_othe
 
 def test_who_hangs_up_while_images_are_sent(strict, peer, repeated, messages, check_other):
     for _ in range(3):
-        hostile = peer(strict.to).send(GO, *messages(repeated), wire.close())
+        hostile = peer(strict.to).send(GO, *messages(repeated), wire.close_message())
         while hostile.next().kind != Kind.IMAGE:
             pass
         hostile.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))

@@ -15,7 +15,7 @@ import pytest
 
 import upmri
 from upmri.server.limits import Limits
-from upmri.server.order import Order, parse
+from upmri.server.order import Order, parse_order
 
 FOLDER = Path(__file__).parents[2] / "packaging"
 LABEL = "com.siemens-healthineers.magneticresonance.openrecon.metadata:1.1.0"
@@ -137,7 +137,7 @@ def test_what_the_scanner_offers_is_what_the_server_takes(label):
     [choice] = [one for one in label["parameters"] if one["id"] == "config"]
     for value in choice["values"]:
         words = json.dumps({"version": "1.1.0", "parameters": sent | {"config": value["id"]}})
-        order = parse(words, Order(method="sense"), upmri.methods())
+        order = parse_order(words, Order(method="sense"), upmri.methods())
         assert order.method == value["id"]
         assert order.complex is False
 
