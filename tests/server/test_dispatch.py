@@ -13,7 +13,6 @@ from upmri.server.dispatch import Dispatcher
 from upmri.server.limits import Limits, RefusedError
 from upmri.server.order import Order
 
-
 GUARD = 60  # seconds after which a failing test stops to wait
 
 

@@ -1,4 +1,4 @@
-"""What is shipped around the server: a label that scanners accept, a unit and a container that start what there is."""
+"""Files around the server: a label that scanners accept, and a unit and a container that start the server."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from upmri.server.order import Order, parse_order
 
 FOLDER = Path(__file__).parents[2] / "packaging"
 LABEL = "com.siemens-healthineers.magneticresonance.openrecon.metadata:1.1.0"
-# The rules of OpenRecon's labels, version 1.1.0, as its public schema has them: what must be there, and of what kind.
+# The rules of OpenRecon's labels, version 1.1.0, from its public schema: the required keys and their types.
 REGULATORY = (
     "device_trade_name", "production_identifier", "manufacturer_address", "made_in", "manufacture_date",
     "material_number", "gtin", "udi", "safety_advices", "special_operating_instructions",
@@ -51,9 +51,9 @@ def wrong(label: dict[str, Any]) -> list[str]:
     found += [f"general.{key}" for key in ("name", "information") if not is_text(general.get(key))]
     if not re.fullmatch(r"(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)", str(general.get("version"))):
         found.append("general.version")
-    told = general.get("regulatory_information", {})
-    found += [f"regulatory.{key}" for key in set(REGULATORY) ^ set(told)]
-    found += [f"regulatory.{key}" for key, value in told.items() if not isinstance(value, str)]
+    regulatory = general.get("regulatory_information", {})
+    found += [f"regulatory.{key}" for key in set(REGULATORY) ^ set(regulatory)]
+    found += [f"regulatory.{key}" for key, value in regulatory.items() if not isinstance(value, str)]
     found += [f"reconstruction.{key}" for key in set(recon) - set(RECONSTRUCTION) - set(OPTIONAL)]
     for key, kind in (RECONSTRUCTION | OPTIONAL).items():
         if (key in RECONSTRUCTION or key in recon) and type(recon.get(key)) is not kind:

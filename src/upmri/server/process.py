@@ -51,24 +51,21 @@ class WorkerProcess:
     def start(self) -> None:
         """Start a worker and wait until it is ready; InputError if it cannot be."""
         began = time.monotonic()
-        ours, theirs = socket.socketpair()
         with self._lock:
             if self._over:
                 raise InputError("the server is stopping")
-            command = [
-                sys.executable,
-                "-P",
-                "-m",
-                "upmri.server.worker",
-                str(theirs.fileno()),
-                self._device,
-                self._method,
-            ]
-            self._process = subprocess.Popen(  # noqa: S603
-                command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL
-            )
+            ours, theirs = socket.socketpair()
+            with theirs:
+                number = theirs.fileno()
+                command = [sys.executable, "-P", "-m", "upmri.server.worker", str(number), self._device, self._method]
+                try:
+                    self._process = subprocess.Popen(  # noqa: S603
+                        command, pass_fds=[number], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL
+                    )
+                except OSError as error:
+                    ours.close()
+                    raise InputError(f"the worker did not start: {error.strerror}") from error
             self._socket = ours
-        theirs.close()
         self._counters.add("worker_starts_total")
         ours.settimeout(_START)
         try:
