@@ -76,7 +76,7 @@ def test_an_error_has_its_parts(ask, frame):
     assert answer["code"] == "data"
     assert set(answer["error"]) == {"message", "field", "path"}
     assert "finite" in str(InputError(**answer["error"]))
-    [(answer, _)] = ask(JOB, [[xml], [], [], [], [], heads, bodies])  # and it goes on
+    [(answer, _)] = ask(JOB, [[xml], [], [], [], [], heads, bodies])  # the next frame is reconstructed
     assert "error" not in answer
 
 

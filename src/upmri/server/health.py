@@ -1,4 +1,4 @@
-"""HTTP for monitoring: ``GET /health`` for whoever restarts the server, ``GET /metrics`` for Prometheus."""
+"""HTTP for monitoring: ``GET /health`` for the program that restarts the server, ``GET /metrics`` for Prometheus."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The server's log: one JSON object per line, with numbers and codes, and nothing that came out of a stream.
 
 Modules of the server report events through :mod:`logging`, as loggers below ``upmri.server``. ``upmri serve`` installs
-the handler; whoever embeds the server can install another.
+the handler; a program that embeds the server can install another.
 """
 
 from __future__ import annotations
