@@ -5,8 +5,8 @@
 The scan is the official generator's (Debian's ismrmrd-tools): 4×, calibration lines, a noise scan, 4 × repetitions
 images. Reading: the file is opened and reconstructed slice by slice, in this process. Streaming: the same file is sent
 by this process to a server on this machine, and the images are received. Both run once before they are measured, use
-the same number of threads and take turns. Medians are compared: of wall-clock time, and of the CPU time of all processes
-that take part. On a busy machine wall-clock time is unreliable, because streaming waits for three processes.
+the same number of threads and take turns. Medians are compared: of wall-clock time, and of the CPU time of all
+processes that take part. On a busy machine wall-clock time is unreliable, because streaming has three processes.
 """
 
 from __future__ import annotations

@@ -12,9 +12,8 @@ import pytest
 
 from upmri import InputError
 from upmri.server import client, series, wire
-from upmri.server.connection import ERROR
 from upmri.server.limits import Limits
-from upmri.server.wire import Incoming, Message
+from upmri.server.wire import ERROR, Incoming, Message
 
 GUARD = 60  # seconds after which a failing test stops to wait
 CONFIG = {"method": "sense"}

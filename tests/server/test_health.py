@@ -6,6 +6,7 @@ import http.client
 import json
 import logging
 import socket
+import threading
 
 import pytest
 
@@ -112,6 +113,17 @@ def test_a_fault_is_logged_by_its_kind_alone(monitor, caplog):
     [record] = caplog.records
     assert (record.getMessage(), record.facts) == ("fault", {"kind": "ZeroDivisionError", "where": "health"})
     monitor.health = lambda: {"ready": True}
+    assert get(monitor, "/health")[0] == 200
+
+
+def test_a_thread_that_cannot_start_uses_up_no_connection(monitor, monkeypatch):
+    def fail(*_):
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", fail)
+        for _ in range(2 * health._CONNECTIONS):
+            assert raw(monitor, b"") == b""
     assert get(monitor, "/health")[0] == 200
 
 

@@ -13,12 +13,12 @@ import pytest
 
 from upmri import InputError
 from upmri.server import wire
-from upmri.server.connection import ERROR, Shared
+from upmri.server.connection import Shared
 from upmri.server.counters import Counters
 from upmri.server.limits import Limits
 from upmri.server.listen import Server, is_local
 from upmri.server.order import Order
-from upmri.server.wire import Incoming, Kind
+from upmri.server.wire import ERROR, Incoming, Kind
 
 GUARD = 60  # seconds after which a failing test stops to wait
 

@@ -22,9 +22,8 @@ from upmri.core.scan import Reconstruction
 from upmri.formats import stack
 from upmri.formats.grid import AXES, Grid, ranked
 from upmri.server import series, wire
-from upmri.server.connection import ERROR
 from upmri.server.limits import Limits
-from upmri.server.wire import PIXELS, EndedError, Incoming, Kind, Message
+from upmri.server.wire import ERROR, PIXELS, EndedError, Incoming, Kind, Message
 
 _CONNECT_SECONDS = 10.0
 

@@ -24,10 +24,9 @@ from upmri.server.limits import Limits, RefusedError
 from upmri.server.order import Order, parse_order
 from upmri.server.outgoing import Outgoing
 from upmri.server.series import NOTICE, Series
-from upmri.server.wire import EndedError, Incoming, Kind, Message
+from upmri.server.wire import ERROR, EndedError, Incoming, Kind, Message
 
 _LOG = logging.getLogger(__name__)
-ERROR = "ERROR: "  # the beginning of a text that says why no more images will come
 _GONE = "gone"  # the code of a client that does not receive any more
 
 

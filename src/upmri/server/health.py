@@ -56,6 +56,14 @@ class HealthServer(ThreadingHTTPServer):
         """Return whether one more connection is allowed."""
         return self._free.acquire(blocking=False)
 
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Start a thread for one connection."""
+        try:
+            super().process_request(request, client_address)
+        except RuntimeError:  # the system has no more threads
+            self._free.release()
+            raise
+
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         """Answer one connection."""
         try:

@@ -20,7 +20,6 @@ from upmri.formats import Source, mrd
 from upmri.server import wire
 from upmri.server.held import HEAD, SIGMA
 
-_LAST_IN_SLICE, _LAST_IN_REPETITION = 8, 14
 _COUNTER = 2**16  # values of a counter in MRD
 
 
@@ -137,7 +136,7 @@ def _readouts(scan: Scan, number: int) -> Iterator[bytes]:
         head.idx.kspace_encode_step_1, head.idx.kspace_encode_step_2 = (row, column) if points else (column, 0)
         _place(head, scan, points)
         if count == len(at) - 1:
-            head.flags = 1 << ((_LAST_IN_REPETITION if points else _LAST_IN_SLICE) - 1)
+            head.set_flag(ismrmrd.ACQ_LAST_IN_REPETITION if points else ismrmrd.ACQ_LAST_IN_SLICE)
         yield wire.acquisition_message(bytes(head), np.ascontiguousarray(data, "<c8").tobytes())
 
 

@@ -70,7 +70,7 @@ class Series:
         repetition, phase, set_, contrast, number = frame.key
         head.repetition, head.phase, head.set, head.contrast = repetition, phase, set_, contrast
         head.slice = (number * answer["readouts"] + answer["index"] if answer["volume"] else number) & 0xFFFF
-        head.image_type = wire.COMPLEX if series == COMPLEX else wire.MAGNITUDE
+        head.image_type = ismrmrd.IMTYPE_COMPLEX if series == COMPLEX else ismrmrd.IMTYPE_MAGNITUDE
         head.image_series_index = series
         head.image_index = self._counts[series] & 0xFFFF
         spacing = answer["spacing"] or (0.0, 0.0, 0.0)

@@ -25,13 +25,22 @@ from numpy.typing import NDArray
 from upmri.server.limits import Limits, RefusedError
 
 PORT = 9002
+ERROR = "ERROR: "  # the beginning of a text with the reason why no more images will come
 _NAME = 1024  # bytes of CONFIG_FILE
-_STEP = 2**18  # bytes asked of a socket at a time
+_STEP = 2**18  # bytes that are read from a socket at a time
 _ACQUISITION = ctypes.sizeof(ismrmrd.AcquisitionHeader)
 _IMAGE = ctypes.sizeof(ismrmrd.ImageHeader)
 _WAVEFORM = ctypes.sizeof(ismrmrd.WaveformHeader)
-PIXELS = {1: "<u2", 2: "<i2", 3: "<u4", 4: "<i4", 5: "<f4", 6: "<f8", 7: "<c8", 8: "<c16"}  # by data_type
-MAGNITUDE, COMPLEX = 1, 5  # image_type
+PIXELS = {  # NumPy types by data_type of the header
+    ismrmrd.DATATYPE_USHORT: "<u2",
+    ismrmrd.DATATYPE_SHORT: "<i2",
+    ismrmrd.DATATYPE_UINT: "<u4",
+    ismrmrd.DATATYPE_INT: "<i4",
+    ismrmrd.DATATYPE_FLOAT: "<f4",
+    ismrmrd.DATATYPE_DOUBLE: "<f8",
+    ismrmrd.DATATYPE_CXFLOAT: "<c8",
+    ismrmrd.DATATYPE_CXDOUBLE: "<c16",
+}
 
 
 class Kind(IntEnum):
