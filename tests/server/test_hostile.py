@@ -145,7 +145,7 @@ CRAFTED = [
     ("an XML bomb", lambda k: k.with_xml(BOMB), "without DOCTYPE"),
     ("an external entity", lambda k: k.with_xml(OUTSIDE), "without DOCTYPE"),
     ("no XML", lambda k: k.with_xml(b"\x00\x01\x02"), "in XML"),
-    ("XML that is not UTF-8", lambda k: k.with_xml(b"<\xff\xff>"), "UTF-8"),
+    ("XML that is not UTF-8", lambda k: k.with_xml(b"<\xff\xff>"), "header: .*(?i:utf-8)"),
     ("other XML", lambda k: k.with_xml(b"<html><body/></html>"), "got <html>"),
     ("deep XML", lambda k: k.with_xml(b"<a>" * 200000 + b"</a>" * 200000), "header"),
     ("no encoding", lambda k: k.with_xml(b"<ismrmrdHeader/>"), "expected an encoding"),
