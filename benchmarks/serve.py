@@ -27,7 +27,7 @@ import torch
 from upmri import formats
 from upmri.core.memory import keep_freed
 from upmri.core.scan import Reconstruction
-from upmri.methods import reconstruct_slices
+from upmri.inference.reconstruct import reconstruct_slices
 from upmri.server import client
 
 RUN = "from upmri.cli import main, serve; main()"

@@ -21,6 +21,7 @@ import numpy as np
 import pytest
 
 import upmri
+from upmri.inference.reconstruct import reconstruct_slices
 from upmri.server import client, sending, wire
 from upmri.server.limits import Limits
 from upmri.server.wire import EndedError, Incoming, Kind
@@ -236,7 +237,7 @@ def recon() -> Callable:
 
     def run(path: Path, method: str, **settings) -> upmri.Reconstruction:
         with upmri.formats.open_source(path) as source:
-            return upmri.methods.reconstruct_slices(
+            return reconstruct_slices(
                 source.each(), source.slices, method, seed=0, device="cpu", progress=False, **settings
             )
 

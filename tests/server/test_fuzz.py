@@ -66,8 +66,8 @@ def answers(peer, stream: bytes) -> list[wire.Message]:
 )
 def test_mutated_streams(server, peer, small, repeated, messages, check_other, first, count):
     streams = [
-        [wire.config_text('{"method": "sense"}'), *messages(small), wire.close()],
-        [wire.config_file("zero-filled"), *messages(repeated)[:80], wire.close()],
+        [wire.config_text_message('{"method": "sense"}'), *messages(small), wire.close_message()],
+        [wire.config_file_message("zero-filled"), *messages(repeated)[:80], wire.close_message()],
     ]
     server.metric("streams_total")
     starts, before, images, told = server.metric("worker_starts_total"), server.memory(), 0, 0

@@ -48,9 +48,9 @@ def serve_scans(
     from upmri.server.order import Order, check_order
     from upmri.server.process import WorkerProcess
 
-    allowed = tuple(allow or methods.names())
+    allowed = tuple(allow or methods.method_names())
     for name in (*allowed, method):
-        methods.find(name)
+        methods.find_method(name)
     if method not in allowed:
         raise InputError(f"{method} is not among those offered (--allow {' '.join(allowed)})", field="--method")
     check_order(order := Order(method=method))

@@ -12,9 +12,10 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from upmri import methods
 from upmri.core.errors import InputError
+from upmri.inference.choice import build_method
 from upmri.server.limits import RefusedError
+from upmri.weights.catalogue import available
 
 # Names that stand for the method of the server.
 _DEFAULTS = ("", "default", "openrecon")
@@ -82,14 +83,14 @@ def check_order(order: Order) -> None:
     """Refuse settings that the method does not have, and weights that are not available by that name."""
     settings = order.settings
     model = settings.pop("model", None)
-    known = methods.at_hand(order.method)
+    known = available(order.method)
     if model is not None and model not in known:
         have = ", ".join(known) or "none"
         raise RefusedError(
             "config", f"{model!r} is not available for {order.method} (available: {have})", field="model"
         )
     try:
-        methods.build(order.method, **settings)
+        build_method(order.method, **settings)
     except InputError as error:
         raise RefusedError("config", error.message, field=error.field, path=error.path) from error
 

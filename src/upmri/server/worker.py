@@ -38,7 +38,7 @@ class FrameWorker:
     """
 
     def __init__(self, sock: socket.socket, device: str, method: str) -> None:
-        from upmri.methods import pick_device
+        from upmri.core.device import pick_device
 
         self._sock, self._device = sock, pick_device(device)
         self._streams: dict[int, Any] = {}
@@ -46,15 +46,17 @@ class FrameWorker:
 
     def _warm_up(self, method: str) -> None:
         """Load weights and libraries before the first scan comes."""
-        from upmri import methods, weights
+        from upmri.inference.reconstruct import reconstruct
         from upmri.physics.phantom import image
         from upmri.physics.simulate import simulate
+        from upmri.weights.catalogue import available
+        from upmri.weights.files import load_prior
 
-        for name in methods.at_hand(method):
-            weights.load(name, self._device)
+        for name in available(method):
+            load_prior(name, self._device)
         scan = simulate(image((_MATRIX, _MATRIX)).abs(), coils=4, acceleration=2)
         with suppress(InputError):  # weights may be for other scans than this one
-            methods.reconstruct(scan, method, device=str(self._device))
+            reconstruct(scan, method, device=str(self._device))
 
     def run(self) -> None:
         """Work until the server closes the connection."""
@@ -87,8 +89,8 @@ class FrameWorker:
     def _reconstruct(self, job: dict[str, Any], buffers: list[memoryview]) -> None:
         import torch
 
-        from upmri.methods import build
-        from upmri.methods.base import apply
+        from upmri.inference.choice import build_method
+        from upmri.inference.reconstruct import Session
         from upmri.server.held import HeldSource, Known
 
         if job["begins"]:
@@ -97,16 +99,16 @@ class FrameWorker:
         source = HeldSource(
             self._streams[job["stream"]], [(buffers[0], buffers[1]), (buffers[2], buffers[3])], job["max_bytes"]
         )
-        method = build(job["method"], **job["settings"])
-        fitted = job["fitted"]
+        method = build_method(job["method"], **job["settings"])
+        session = Session(method, self._device, job["seed"], test=not job["fitted"])
         for index, scan in enumerate(source.each()):
             start = time.perf_counter()
-            method, made = apply(method, scan, self._device, job["seed"], settle=not fitted)
-            fitted, image = True, made.image[0]
+            made = session(scan)
+            image = made.image[0]
             std = None if made.std is None else made.std[0].float()
             answer = {
                 "index": index,
-                "settings": method.settings,
+                "settings": session.settings,
                 "place": scan.meta.get("geometry"),
                 "spacing": scan.spacing,
                 "volume": source.volume,
