@@ -6,7 +6,6 @@ import json
 import struct
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,8 @@ import torch
 
 import upmri
 from upmri import InputError, load
-from upmri.formats import guard, open_source
+from upmri.formats import open_source
+from upmri.formats.hdf5 import StoredArray
 from upmri.physics.fourier import fft2c, ifft2c
 
 XML = """<?xml version="1.0" encoding="utf-8"?>
@@ -86,11 +86,9 @@ def path(tmp_path, kspace):
 
 
 def refuse(path: Path, complaint: str, **options: Any) -> None:
-    start = time.perf_counter()
     with pytest.raises(InputError, match=complaint) as caught:
         load(path, **options)
-    assert time.perf_counter() - start < 5
-    assert str(caught.value).startswith(f"{path}: ")
+    assert caught.value.path == str(path)
     assert "\n" not in str(caught.value)
 
 
@@ -123,17 +121,17 @@ def test_the_patient_stays_out(path):
 def test_a_source_knows_its_size_and_reads_slice_by_slice(path, monkeypatch):
     whole = load(path)
     read: list[tuple[str, int]] = []
-    honest = guard.read
+    honest = StoredArray.read
 
-    def spy(dataset, keep=None, **options):
-        array = honest(dataset, keep, **options)
-        read.append((dataset.name, len(array)))
+    def spy(stored, *part, **options):
+        array = honest(stored, *part, **options)
+        read.append((stored.name, len(array)))
         return array
 
     with open_source(path) as source:
         assert (source.slices, source.coils, source.matrix) == (SLICES, COILS, (ROWS, COLUMNS))
         assert source.format == "fastMRI HDF5"
-        monkeypatch.setattr(guard, "read", spy)
+        monkeypatch.setattr(StoredArray, "read", spy)
         one = source.read(1)
     assert read == [("/kspace", 1), ("/reconstruction_rss", 1)]
     assert torch.equal(one.kspace, whole.kspace[1:2])
@@ -332,13 +330,18 @@ BOMB = f'<?xml version="1.0"?><!DOCTYPE x [<!ENTITY a0 "ha">{BOMB}]><x>&a9;</x>'
 @pytest.mark.parametrize(
     ("xml", "complaint"),
     [
-        (BOMB, "expected XML without a document type and entities"),
-        ('<!DOCTYPE x SYSTEM "file:///etc/passwd"><x/>', "expected XML without a document type"),
-        ("", "damaged"),
-        ("no XML", "damaged"),
-        ("<a>" * 300_000, "damaged"),
-        ("<a>" * 100_000 + "</a>" * 100_000, "encodedSpace/matrixSize/x: expected a number from 1 to 65535, got ''"),
-        ("<x/>", "encodedSpace/matrixSize/x: expected a number from 1 to 65535, got ''"),
+        (BOMB, "expected XML without DOCTYPE and entities"),
+        ('<!DOCTYPE x SYSTEM "file:///etc/passwd"><x/>', "expected XML without DOCTYPE"),
+        ("", "expected an ISMRMRD header in XML"),
+        ("no XML", "expected an ISMRMRD header in XML"),
+        ("<a>" * 300_000, "expected an ISMRMRD header in XML"),
+        ("<a>" * 100_000 + "</a>" * 100_000, "expected an ISMRMRD header in XML, got <a>"),
+        ("<x/>", "expected an ISMRMRD header in XML, got <x>"),
+        ("<ismrmrdHeader/>", "expected an encoding number 0, there are 0"),
+        (
+            "<ismrmrdHeader><encoding/></ismrmrdHeader>",
+            "reconSpace/matrixSize/x: expected a number from 1 to 65535, got ''",
+        ),
         ("<x>" + " " * 2**20 + "</x>", "ismrmrd_header: .*more than the limit"),
         (header(encoded=(READOUT, -4)), "encodedSpace/matrixSize/y: expected a number from 1 to 65535, got '-4'"),
         (header(encoded=(READOUT, "9" * 5000)), "encodedSpace/matrixSize/y: expected a number"),
@@ -348,7 +351,6 @@ BOMB = f'<?xml version="1.0"?><!DOCTYPE x [<!ENTITY a0 "ha">{BOMB}]><x>&a9;</x>'
         (header(center=""), "encodingLimits/kspace_encoding_step_1/center: expected a number"),
         (header(center=12), r"expected measured columns within the 22 of kspace, got -1 to 15"),
         (header(center=0, encoded=(READOUT, 60000)), r"expected measured columns within the 22 of kspace, got 30000"),
-        (header(fov=("wide", 1)), "damaged"),
     ],
 )
 def test_a_header_that_is_wrong_is_refused(tmp_path, kspace, xml, complaint):
@@ -363,7 +365,7 @@ def test_utf16_does_not_hide_entities(tmp_path, kspace):
     refuse(tmp_path / "x.h5", "damaged")
 
 
-@pytest.mark.parametrize("fov", [(0, 0), ("nan", 1), ("1e999", 1)])
+@pytest.mark.parametrize("fov", [(0, 0), ("nan", 1), ("1e999", 1), ("wide", 1)])
 def test_without_a_field_of_view_there_is_no_spacing(tmp_path, kspace, fov):
     assert load(write(tmp_path / "x.h5", kspace, header(fov=fov))).spacing is None
 

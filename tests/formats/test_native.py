@@ -181,11 +181,11 @@ def test_the_suffix_of_a_scan_is_h5(tmp_path, scan):
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
-        (lambda f: f.attrs.modify("version", 2), "expected version 1 of UPMRI's HDF5, got 2"),
+        (lambda f: f.attrs.modify("version", 2), "version: expected version 1 of UPMRI's HDF5, got 2"),
         (lambda f: f.attrs.create("version", "1"), "version: expected a short attribute of fixed length"),
         (lambda f: f.__delitem__("header"), "header: expected a JSON text"),
         (lambda f: (f.__delitem__("header"), f.__setitem__("header", np.bytes_(b"{}"))), "header: expected JSON with"),
-        (lambda f: (f.__delitem__("header"), f.__setitem__("header", np.bytes_(b"[" * 99999))), "damaged"),
+        (lambda f: (f.__delitem__("header"), f.__setitem__("header", np.bytes_(b"[" * 99999))), "header: damaged"),
         (lambda f: f.__delitem__("kspace"), "kspace: expected a dataset of 4 axes"),
         (lambda f: f.__delitem__("mask"), "mask: expected a dataset of 3 axes"),
         (lambda f: (f.__delitem__("mask"), f.__setitem__("mask", np.ones((9, 1, 6), bool))), "mask: expected 5 slices"),

@@ -3,7 +3,6 @@ from __future__ import annotations
 import contextlib
 import struct
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -312,11 +311,9 @@ def test_what_is_not_known_to_be_the_slice_has_no_place(tmp_path, sequence, quat
 
 
 def refuse(path: Path, complaint: str, **options) -> None:
-    start = time.monotonic()
     with pytest.raises(InputError, match=complaint) as caught:
         load(path, **options)
-    assert time.monotonic() - start < 5
-    assert str(caught.value).startswith(f"{path}: ")
+    assert caught.value.path == str(path)
     assert "\n" not in str(caught.value)
 
 

@@ -59,7 +59,8 @@ def cut(spacing: Spacing | None, meta: Settings, start: int, apart: int) -> Sett
     With ``apart`` 0 they are no stack in space, and have no geometry. Without a geometry, slices count as a stack
     unless ``meta`` names frames.
     """
-    place, axes = meta.get("geometry"), meta.get("axes")
+    place: Any = meta.get("geometry")
+    axes = meta.get("axes")
     if place is not None and (apart == 0 or (spacing is None and (start > 0 or apart > 1))):
         meta = {key: value for key, value in meta.items() if key != "geometry"}
     # A geometry that is wrong is left as it is; affine() refuses it.

@@ -66,7 +66,7 @@ def open_source(path: str | Path, *, max_bytes: int = MAX_BYTES) -> Source:
             if reader.recognise(path, head):
                 return reader.open_source(path, max_bytes)
         known = " or ".join(reader.READS for reader in registry.readers())
-        raise InputError(f"not a known kind of file; expected {known}")
+        raise InputError(f"not a kind of file that is known; expected {known}")
 
 
 def load_reconstruction(path: str | Path, *, max_bytes: int = MAX_BYTES) -> Reconstruction:

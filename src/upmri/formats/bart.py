@@ -57,10 +57,10 @@ def dimensions(header: bytes) -> tuple[int, ...]:
     lines = header.split(b"\n", 2)
     words = lines[1].split() if lines[0].strip() == _MARK and len(lines) > 1 else []
     if not 1 <= len(words) <= _DIMENSIONS or not all(word.isdigit() and len(word) < 20 for word in words):
-        raise InputError(f'expected "{_MARK.decode()}" and a line of at most {_DIMENSIONS} of them', field="dimensions")
+        raise InputError(f'expected "{_MARK.decode()}" and a line of at most {_DIMENSIONS} of them')
     found = tuple(map(int, words)) + (1,) * (_DIMENSIONS - len(words))
     if 0 in found:
-        raise InputError(f"expected at least 1 of each, got {_text(found)}", field="dimensions")
+        raise InputError(f"expected dimensions of at least 1, got {_text(found)}")
     return found
 
 
@@ -75,15 +75,17 @@ class BartSource(Source):
         for needed in (header, self._data):
             if not needed.is_file():
                 raise InputError(f"expected {needed.name} beside it, there is none")
-        with guard.naming(header):
+        try:
             self._shape = shape = dimensions(guard.head(header))
+        except InputError as error:
+            raise error.within(field=header.name) from error
         size, declared = self._data.stat().st_size, 8 * math.prod(shape)
         if size != declared:
-            raise InputError(f"expected {declared} bytes for {_text(shape)}, there are {size}", path=self._data)
+            raise InputError(f"expected {declared} bytes for {_text(shape)}, there are {size}", field=self._data.name)
         known = {0, 1, 2, _COIL, _AVERAGE, *_FRAMES.values()}
         if any(length > 1 for dimension, length in enumerate(shape) if dimension not in known):
             raise InputError(
-                f"expected k-space, which has no maps, coefficients or shifts, got {_text(shape)}", field="dimensions"
+                f"expected k-space, which has no maps, coefficients or shifts, got {_text(shape)}", field=header.name
             )
         self.coils = shape[_COIL]
         self._axes = {name: shape[dimension] for name, dimension in _FRAMES.items()}

@@ -72,7 +72,7 @@ def naming(path: Path) -> Iterator[None]:
 
 
 @contextmanager
-def library(field: str | None = None) -> Iterator[None]:
+def library(field: str | None = None, *also: type[Exception]) -> Iterator[None]:
     """Turn what a library raises on a damaged file into an InputError.
 
     Only the call of the library belongs inside: an error of UPMRI's own code must not look like a damaged file.
@@ -81,12 +81,14 @@ def library(field: str | None = None) -> Iterator[None]:
     ----------
     field
         Name of the part of the file that is being read, if it is known.
+    also
+        Exceptions of the library beside those of Python, which are covered.
     """
     try:
         yield
     except InputError:
         raise
-    except _DAMAGE as error:
+    except (*_DAMAGE, *also) as error:
         raise InputError(f"damaged, or not what it seems to be ({error})", field=field) from error
 
 

@@ -72,7 +72,9 @@ def _silent(logger: Logger) -> Iterator[None]:
 
 def _nifti(path: Path, head: bytes, max_bytes: int) -> NDArray[Any]:
     import nibabel
+    from nibabel.filebasedimages import ImageFileError
     from nibabel.imageglobals import logger
+    from nibabel.spatialimages import HeaderDataError
 
     kinds = {(344, b"n+1\0"): nibabel.Nifti1Image, (4, b"n+2\0"): nibabel.Nifti2Image}
     packed = head.startswith(_GZIP)
@@ -82,8 +84,8 @@ def _nifti(path: Path, head: bytes, max_bytes: int) -> NDArray[Any]:
             first = stream.read(348)
         kind = next((kind for (at, magic), kind in kinds.items() if first[at:].startswith(magic)), None)
         if kind is None:
-            raise InputError("not a known kind of image; expected .npy, .npz, .nii or .nii.gz")
-        with guard.library("image"):
+            raise InputError("not a kind of image that is known; expected .npy, .npz, .nii or .nii.gz")
+        with guard.library("image", HeaderDataError, ImageFileError):
             stream.seek(0)
             nifti = kind.from_stream(stream)
             shape, dtype = nifti.shape, nifti.get_data_dtype()

@@ -166,8 +166,10 @@ def _parse(xml: str | bytes, field: str) -> ElementTree.Element:
         text = xml if isinstance(xml, str) else xml.rstrip(b"\0").decode("utf-8")
     if "<!" in text.replace("<!--", "").replace("<![CDATA[", ""):
         raise InputError("expected XML without DOCTYPE and entities", field=field)
-    with guard.library(field):
+    try:
         root = ElementTree.fromstring(text)  # noqa: S314, entities are refused above
+    except (ElementTree.ParseError, ValueError, RecursionError) as error:
+        raise InputError(f"expected an ISMRMRD header in XML ({error})", field=field) from error
     for node in root.iter():
         node.tag = node.tag.rpartition("}")[2]
     if root.tag != "ismrmrdHeader":
