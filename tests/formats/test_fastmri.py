@@ -133,7 +133,7 @@ def test_a_source_knows_its_size_and_reads_slice_by_slice(path, monkeypatch):
         assert source.format == "fastMRI HDF5"
         monkeypatch.setattr(StoredArray, "read", spy)
         one = source.read(1)
-    assert read == [("/kspace", 1), ("/reconstruction_rss", 1)]
+    assert read == [("kspace", 1), ("reconstruction_rss", 1)]
     assert torch.equal(one.kspace, whole.kspace[1:2])
     assert torch.equal(one.reference, whole.reference[1:2])
     assert torch.equal(load(path, "::2").kspace, whole.kspace[::2])
@@ -403,7 +403,7 @@ SHAPE = (SLICES, COILS, READOUT, COLUMNS)
             remove("ismrmrd_header", lambda f, o: f.__setitem__("ismrmrd_header", h5py.ExternalLink(str(o), "/x"))),
             "ismrmrd_header: leads elsewhere",
         ),
-        (remove("kspace", lambda f, o: f.__setitem__("kspace", h5py.ExternalLink(str(o), "/kspace"))), "kspace: leads"),
+        (remove("kspace", lambda f, o: f.__setitem__("kspace", h5py.ExternalLink(str(o), "kspace"))), "kspace: leads"),
         (remove("kspace", virtual), "kspace: its data lies in another file"),
         (
             remove(
@@ -486,16 +486,14 @@ def test_one_slice_of_three_gigabytes_is_cheap(tmp_path):
         file.create_dataset("reconstruction_rss", (64, 384, 384), np.float32)[20] = 1
     assert (tmp_path / "x.h5").stat().st_size > 3e9
     code = """if True:
-        import re, sys, time
+        import re, sys
         import h5py, torch, upmri
         from upmri.formats import open_source
-        start = time.perf_counter()
         with open_source(sys.argv[1]) as source:
             assert source.read(20).matrix == (384, 396)
-        seconds = time.perf_counter() - start  # of memory, `resource` would tell what the parent had, if that is more
-        print(seconds, *re.findall(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read()))
+        # `resource` would give the memory of the parent process, if that is more.
+        print(*re.findall(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read()))
     """
     command = [sys.executable, "-c", code, tmp_path / "x.h5"]
-    seconds, kib = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
-    assert float(seconds) < 2
+    (kib,) = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
     assert int(kib) < 2**20
