@@ -48,7 +48,7 @@ def test_what_is_no_geometry_is_named(wrong):
         geometry.affine(SPACING, {"geometry": wrong})
     assert error.value.field == 'meta["geometry"]'
     for start, apart in ((0, 1), (2, 1), (1, 2)):  # slices can be taken all the same
-        assert geometry.cut(SPACING, {"geometry": wrong}, start, apart)["meta"] == {"geometry": wrong}
+        assert "geometry" in geometry.cut(SPACING, {"geometry": wrong}, start, apart)["meta"]
 
 
 def test_slices_keep_their_place():

@@ -72,13 +72,9 @@ def test_only_cartesian_encodings_pass():
     only(xml()).check_cartesian(reverse=True, phase_correction=False)
     only(xml()).check_cartesian(reverse=False, phase_correction=True)
     identifier = "<trajectoryDescription><identifier>ConventionalEPI</identifier></trajectoryDescription>"
-    for encoding, reverse in (
-        (only(xml()), True),
-        (only(xml(identifier)), False),
-        (only(xml(trajectory="epi")), False),
-    ):
+    for text, reverse in ((xml(), True), (xml(identifier), False), (xml(trajectory="epi"), False)):
         with pytest.raises(InputError, match="got epi") as error:
-            encoding.check_cartesian(reverse=reverse, phase_correction=reverse)
+            only(text).check_cartesian(reverse=reverse, phase_correction=reverse)
         assert error.value.field == "trajectory"
 
 

@@ -23,7 +23,7 @@ def test_voxels_lie_around_the_centre_of_their_slice():
     corner = np.array([1, 2, -7]) - 4 * 2 * AXES[0] - 3 * 3 * AXES[1]
     np.testing.assert_allclose(found.corners[0], corner)
     place = found.geometry(1, None)
-    assert place["position"] == pytest.approx(corner + [0, 0, 7])
+    assert place["position"] == pytest.approx(corner + np.array([0, 0, 7]))
     assert [place[name] for name in ("readout", "phase", "slice")] == AXES.tolist()
 
 
