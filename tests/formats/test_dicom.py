@@ -111,7 +111,7 @@ def test_every_voxel_lies_where_the_scan_says(tmp_path, placed):
         assert "not known" not in image.ImageComments
 
 
-def test_what_is_not_known_is_axial_and_told(tmp_path, plain):
+def test_what_is_not_known_is_axial_and_has_a_comment(tmp_path, plain):
     first, second, _ = read(save(plain, tmp_path / "x.dcm"))
     assert list(first.ImageOrientationPatient) == [1, 0, 0, 0, 1, 0]
     assert (list(first.PixelSpacing), list(first.ImagePositionPatient)) == ([0.9, 1.1], [0, 0, 0])
@@ -331,7 +331,7 @@ def test_a_single_slice_without_deviation_is_a_map_too(tmp_path):
     assert not std.pixel_array.any()
 
 
-def test_without_highdicom_it_is_told_what_to_do(tmp_path, rec, plain, monkeypatch):
+def test_without_highdicom_the_error_says_what_to_do(tmp_path, rec, plain, monkeypatch):
     monkeypatch.setitem(sys.modules, "highdicom", None)
     with pytest.raises(InputError, match=r"std: .* pip install 'upmri\[dicom\]', or reconstruct without samples"):
         save(rec, tmp_path / "x.dcm")

@@ -289,7 +289,7 @@ def test_a_damaged_reference_to_text_is_refused(path, reference, complaint):
 
 
 def test_a_heap_of_nothings_ends(tmp_path, kspace):
-    # A heap as long as the file, of objects without content: a walk that believed it would take minutes.
+    # A heap as long as the file, of objects without content: a walk over all of it would take minutes.
     path = write(tmp_path / "x.h5", kspace)
     with h5py.File(path) as file:
         at = h5py.h5o.open(file.id, b"ismrmrd_header").get_offset()

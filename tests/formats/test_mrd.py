@@ -524,7 +524,7 @@ def test_what_is_no_stack_has_no_place(tmp_path, options):
         assert scan.spacing == pytest.approx((12.5, 5, 5))
 
 
-def test_where_one_slice_lies_is_told_only_if_all_its_readouts_agree(tmp_path):
+def test_the_place_of_a_slice_is_known_only_if_all_its_readouts_agree(tmp_path):
     path = stack(tmp_path / "x.h5", order=(0,))
     assert "geometry" in load(path).meta
 

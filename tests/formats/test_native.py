@@ -79,7 +79,7 @@ def assert_same(a: object, b: object) -> None:
             assert value.shape == other.shape, name
             assert value.contiguous().numpy().tobytes() == other.contiguous().numpy().tobytes(), name
         else:
-            assert repr(value) == repr(other), name  # repr tells 1 from True and 1.0, and -0.0 from 0.0
+            assert repr(value) == repr(other), name  # repr distinguishes 1, True and 1.0, and -0.0 and 0.0
 
 
 @given(scan=scans())
@@ -151,7 +151,7 @@ def test_forty_gigabytes_are_no_burden_when_one_slice_is_asked_for(tmp_path, gau
         load(tmp_path / "x.h5", "7:10", max_bytes=2**17)
 
 
-def test_scans_and_reconstructions_are_told_apart(tmp_path, scan, rec):
+def test_scans_and_reconstructions_are_distinguished(tmp_path, scan, rec):
     scan.save(tmp_path / "scan.h5")
     save(rec, tmp_path / "rec.h5")
     with pytest.raises(InputError, match=r"rec\.h5: expected a scan written by UPMRI, got reconstruction"):

@@ -1,4 +1,4 @@
-"""NumPy's files: headers are not believed, nothing is unpickled, no archive grows beyond what it declares."""
+"""NumPy's files: headers are checked, nothing is unpickled, no archive grows beyond what it declares."""
 
 from __future__ import annotations
 

@@ -53,23 +53,23 @@ def axial(spacing: Spacing | None) -> NDArray[np.float64]:
     return _matrix(_AXIAL, np.zeros(3), spacing)
 
 
-def cut(spacing: Spacing | None, meta: Settings, start: int, apart: int) -> Settings:
-    """Return ``spacing`` and ``meta`` of some slices only: number ``start``, and every ``apart``-th after it.
+def cut(spacing: Spacing | None, meta: Settings, start: int, step: int) -> Settings:
+    """Return ``spacing`` and ``meta`` of some slices only: number ``start``, and every ``step``-th after it.
 
-    With ``apart`` 0 they are no stack in space, and have no geometry. Without a geometry, slices count as a stack
+    With ``step`` 0 they are no stack in space, and have no geometry. Without a geometry, slices count as a stack
     unless ``meta`` names frames.
     """
     place: Any = meta.get("geometry")
     axes = meta.get("axes")
-    if place is not None and (apart == 0 or (spacing is None and (start > 0 or apart > 1))):
+    if place is not None and (step == 0 or (spacing is None and (start > 0 or step > 1))):
         meta = {key: value for key, value in meta.items() if key != "geometry"}
     # A geometry that is wrong is left as it is; affine() refuses it.
     elif spacing is not None and start > 0 and _has_vectors(place, "position", "slice"):
-        along = zip(place["position"], place["slice"], strict=True)
-        meta = meta | {"geometry": place | {"position": [x + start * spacing[2] * step for x, step in along]}}
+        axis = zip(place["position"], place["slice"], strict=True)
+        meta = meta | {"geometry": place | {"position": [x + start * spacing[2] * along for x, along in axis]}}
     frames = "frames" in meta or (isinstance(axes, dict) and not axes.keys() <= {"slice", "readout"})
-    if spacing is not None and apart > 1 and (place is not None or not frames):
-        spacing = (spacing[0], spacing[1], spacing[2] * apart)
+    if spacing is not None and step > 1 and (place is not None or not frames):
+        spacing = (spacing[0], spacing[1], spacing[2] * step)
     return {"spacing": spacing, "meta": meta}
 
 

@@ -47,11 +47,6 @@ def recognise(path: Path, head: bytes) -> bool:
     return head.startswith(_MARK) or path.suffix == ".cfl"
 
 
-def open_source(path: Path, max_bytes: int) -> Source:
-    """Open a pair of files by the name of either."""
-    return BartSource(path, max_bytes)
-
-
 def dimensions(header: bytes) -> tuple[int, ...]:
     """Parse a header: the sixteen dimensions, on the line after the one that announces them."""
     lines = header.split(b"\n", 2)
@@ -139,6 +134,9 @@ class BartSource(Source):
             self._ready = (frame, block, kspace)
         _, block, kspace = self._ready
         return kspace[block.index(position)]
+
+
+open_source = BartSource
 
 
 def _text(shape: tuple[int, ...]) -> str:

@@ -29,7 +29,6 @@ from numpy.typing import NDArray
 from upmri.core.errors import InputError
 from upmri.core.scan import Scan
 from upmri.formats import hdf5
-from upmri.formats.source import Source
 
 READS = "CMRxRecon's multi-coil MATLAB 7.3"
 _MATLAB = b"MATLAB 7.3 MAT-file"
@@ -45,11 +44,6 @@ def recognise(path: Path, head: bytes) -> bool:
     return hdf5.matches(
         path, lambda file: head.startswith(_MATLAB) or any(hdf5.has_link(file, name) for name in _NAMES[:-1])
     )
-
-
-def open_source(path: Path, max_bytes: int) -> Source:
-    """Open a file of a CMRxRecon challenge."""
-    return CMRxReconSource(path, max_bytes)
 
 
 class CMRxReconSource(hdf5.Hdf5Source):
@@ -88,6 +82,9 @@ class CMRxReconSource(hdf5.Hdf5Source):
             meta["nominal_acceleration"] = int(nominal[2])
             meta |= {"pattern": nominal[1]} if nominal[1] else {}
         return meta
+
+
+open_source = CMRxReconSource
 
 
 def _find_kspace(file: Any) -> hdf5.StoredArray:

@@ -32,7 +32,6 @@ from upmri.core.errors import InputError
 from upmri.core.scan import Scan
 from upmri.formats import hdf5, text
 from upmri.formats.mrd_header import Encoding, MrdHeader
-from upmri.formats.source import Source
 from upmri.physics.fourier import crop, ifft2c, without_oversampling
 
 READS = "fastMRI's multi-coil HDF5"
@@ -42,11 +41,6 @@ _AGREES = 0.01  # relative; the stored reference is that of the same k-space up 
 def recognise(path: Path, head: bytes) -> bool:  # noqa: ARG001
     """Return whether it is HDF5 with k-space in its root."""
     return hdf5.matches(path, lambda file: hdf5.has_link(file, "kspace"))
-
-
-def open_source(path: Path, max_bytes: int) -> Source:
-    """Open a file of the fastMRI data set, or one of its form."""
-    return FastMRISource(path, max_bytes)
 
 
 class FastMRISource(hdf5.Hdf5Source):
@@ -145,6 +139,9 @@ class FastMRISource(hdf5.Hdf5Source):
             if isinstance(value, np.number) and np.isfinite(value):
                 meta[name] = float(value)
         return meta
+
+
+open_source = FastMRISource
 
 
 def _measured(encoding: Encoding, columns: int) -> slice:

@@ -36,7 +36,7 @@ INFLATION = 1032  # bytes that one byte of a deflate stream can at most become
 _FOLD, _SMALL = 64, 2**20
 
 # What h5py, numpy, zipfile, gzip, nibabel and ElementTree raise on a damaged file.
-_DAMAGE = (
+_DAMAGE: tuple[type[Exception], ...] = (
     OSError,
     EOFError,
     LookupError,
@@ -88,7 +88,7 @@ def library(field: str | None = None, *also: type[Exception]) -> Iterator[None]:
         yield
     except InputError:
         raise
-    except (*_DAMAGE, *also) as error:
+    except _DAMAGE + also as error:
         raise InputError(f"damaged, or not what it seems to be ({error})", field=field) from error
 
 

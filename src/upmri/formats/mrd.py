@@ -19,7 +19,6 @@ from upmri.formats import guard, hdf5, heap
 from upmri.formats.acquisitions import AcquisitionSource, header_columns
 from upmri.formats.grid import Ints
 from upmri.formats.mrd_header import MrdHeader
-from upmri.formats.source import Source
 
 READS = "ISMRMRD (MRD) raw data"
 _XML_BYTES = 2**22
@@ -29,11 +28,6 @@ _PARTS = ("data", "xml")
 def recognise(path: Path, head: bytes) -> bool:  # noqa: ARG001
     """Return whether it is HDF5 with a group that holds ``data`` and ``xml``."""
     return hdf5.matches(path, lambda file: bool(hdf5.groups_with(file, *_PARTS)))
-
-
-def open_source(path: Path, max_bytes: int) -> Source:
-    """Open an ISMRMRD file."""
-    return MrdSource(path, max_bytes)
 
 
 class MrdSource(AcquisitionSource):
@@ -52,6 +46,9 @@ class MrdSource(AcquisitionSource):
         with heap.Heap(self.path) as stored:
             values = stored.gather(self._references[rows], self._type, (self.coils, 2 * samples))
         return values.astype(np.float32, copy=False).view(np.complex64)
+
+
+open_source = MrdSource
 
 
 def acquisitions(path: Path, max_bytes: int) -> tuple[bytes, NDArray[Any], Iterator[bytes]]:

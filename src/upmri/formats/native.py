@@ -17,7 +17,6 @@ from torch import Tensor
 from upmri.core.errors import InputError
 from upmri.core.scan import Reconstruction, Scan
 from upmri.formats import atomic, guard, hdf5
-from upmri.formats.source import Source
 
 READS = "HDF5 written by UPMRI"
 VERSION = 1
@@ -66,11 +65,6 @@ def recognise(path: Path, head: bytes) -> bool:  # noqa: ARG001
     return hdf5.matches(path, lambda file: hdf5.has_attribute(file, "upmri"))
 
 
-def open_source(path: Path, max_bytes: int) -> Source:
-    """Open a scan written by :func:`write_scan`."""
-    return NativeSource(path, max_bytes)
-
-
 class NativeSource(hdf5.Hdf5Source):
     """A scan in UPMRI's own HDF5; slices are read one by one, without the others."""
 
@@ -92,6 +86,9 @@ class NativeSource(hdf5.Hdf5Source):
             name: array.read(keep, max_bytes=self.max_bytes) for name, array in self._arrays.items()
         }
         return self._part(Scan(**self._header, **arrays), keep)
+
+
+open_source = NativeSource
 
 
 def read_reconstruction(path: Path, max_bytes: int) -> Reconstruction:

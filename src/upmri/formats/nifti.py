@@ -49,7 +49,7 @@ def _write_deviations(rec: Reconstruction, path: Path) -> None:
 
 
 def _write(rec: Reconstruction, image: NDArray[Any], path: Path, what: str = "") -> None:
-    """Write (slice, readout, phase), gzipped if the name says so, the same bytes for the same image."""
+    """Write (slice, readout, phase), gzipped if the name ends in .gz, the same bytes for the same image."""
     import nibabel
 
     if max(image.shape) > _LONGEST:

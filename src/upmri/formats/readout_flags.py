@@ -120,7 +120,7 @@ def calibration_is_separate(declared: bool, shortest: int, longest: int) -> bool
     longest
         Number of samples of the longest line of the image. Calibration lines of the same acquisition are as long.
     """
-    return declared or shortest < longest
+    return bool(declared or shortest < longest)
 
 
 @cache

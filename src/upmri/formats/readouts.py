@@ -149,7 +149,7 @@ class ReadoutSource(Source):
             maps=torch.cat(maps) if len(maps) == len(wanted) else None,
             noise=spread if noise else None,
             name=self.name,
-            **geometry.cut(self._spacing, notes, 0, self._apart(wanted)),
+            **geometry.cut(self._spacing, notes, 0, self._step(wanted)),
         )
 
     @property
@@ -171,7 +171,7 @@ class ReadoutSource(Source):
         frame, position = self._place(index)
         return {"geometry": self._located.geometry(self._number[frame], position)}
 
-    def _apart(self, wanted: range) -> int:
+    def _step(self, wanted: range) -> int:
         at = np.array(wanted)
         stacks, places = divmod(at, self._grid.readout) if self._volume else (self._frames[at, :-1], self._number[at])
         steps = set(np.diff(places).tolist()) or {1}

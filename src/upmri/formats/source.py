@@ -66,21 +66,21 @@ class Source(ABC):
     def each(self, slices: SliceSelection = None) -> Iterator[Scan]:
         """Read these slices one by one; the spacing of each is that between them."""
         wanted = self.indices(slices)
-        apart = self._apart(wanted)
+        step = self._step(wanted)
         for index in wanted:
-            yield _cut(self.read(index), 0, apart)
+            yield _cut(self.read(index), 0, step)
 
     @abstractmethod
     def _read(self, keep: slice) -> Scan:
         """Read the slices start:stop:step, 0 ≤ start < stop ≤ ``slices``, step ≥ 1."""
 
-    def _apart(self, wanted: range) -> int:
-        """Return how many slices each of these is from the next; 0 where they are no stack in space."""
+    def _step(self, wanted: range) -> int:
+        """Return the distance of these slices, in slices; 0 where they are no stack in space."""
         return wanted.step if len(wanted) > 1 else 1
 
     def _part(self, scan: Scan, keep: slice) -> Scan:
         """Return a scan of these slices, read with the geometry of all slices, with the geometry of its own."""
-        return _cut(scan, keep.start, self._apart(range(keep.start, keep.stop, keep.step)))
+        return _cut(scan, keep.start, self._step(range(keep.start, keep.stop, keep.step)))
 
     def close(self) -> None:  # noqa: B027, most formats hold nothing open
         """Close the file, where a format holds it open between reads."""
@@ -136,8 +136,8 @@ def select_slices(slices: SliceSelection, count: int) -> range:
     )
 
 
-def _cut(scan: Scan, start: int, apart: int) -> Scan:
-    about = geometry.cut(scan.spacing, scan.meta, start, apart)
+def _cut(scan: Scan, start: int, step: int) -> Scan:
+    about = geometry.cut(scan.spacing, scan.meta, start, step)
     same = (about["spacing"], about["meta"]) == (scan.spacing, scan.meta)
     return scan if same else replace(scan, **about)
 

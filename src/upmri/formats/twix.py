@@ -32,7 +32,6 @@ from upmri.formats import guard, stack
 from upmri.formats.grid import Grid, Ints, Table, place
 from upmri.formats.readouts import ReadoutSource
 from upmri.formats.siemens_protocol import SiemensProtocol
-from upmri.formats.source import Source
 
 READS = "Siemens .dat"
 _BUFFERS = (b"Config\0", b"Dicom\0", b"Meas\0", b"MeasYaps\0", b"Phoenix\0", b"Spice\0", b"Protocol\0")
@@ -63,11 +62,6 @@ def _starts(head: bytes) -> list[tuple[int, int]] | None:
         return None
     starts = [struct.unpack_from("<QQ", head, _ENTRIES + i * _ENTRY + 8) for i in range(count)]
     return starts if head[starts[0][0] + 8 :].startswith(_BUFFERS) else None
-
-
-def open_source(path: Path, max_bytes: int) -> Source:
-    """Open a .dat file."""
-    return TwixSource(path, max_bytes)
 
 
 @dataclass(frozen=True)
@@ -203,6 +197,9 @@ class TwixSource(ReadoutSource):
                 if found:
                     return np.concatenate(found, 1)
         return None
+
+
+open_source = TwixSource
 
 
 # --- blocks -----------------------------------------------------------------------------------------------------------

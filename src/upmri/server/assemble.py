@@ -1,9 +1,9 @@
 """Sorting of the readouts of a stream, in the order of their arrival, into complete frames.
 
-A frame is one slice of one repetition, cardiac phase, set and contrast. It is complete when a readout says so (the last
-in its slice, in its repetition or in the measurement), when every line that the XML names has been read out, or at the
-end of the stream. What the flags of a readout mean is in :mod:`upmri.formats.readout_flags`, the same for files, and
-how readouts become a scan in :mod:`upmri.formats.readouts`.
+A frame is one slice of one repetition, cardiac phase, set and contrast. It is complete with the readout that is flagged
+as the last in its slice, in its repetition or in the measurement, when every line that the XML names has been read out,
+or at the end of the stream. What the flags of a readout mean is in :mod:`upmri.formats.readout_flags`, the same for
+files, and how readouts become a scan in :mod:`upmri.formats.readouts`.
 
 Of several encodings the image is that of the first readout that is neither noise nor calibration. Lines for calibration
 belong to their frame, unless they were acquired separately: then those that arrive before the first frame of a slice is
