@@ -198,7 +198,7 @@ def _place(heads: list[Any], counters: NDArray[np.int64]) -> tuple[geometry.Spac
         return None, meta
     positions = np.array([list(head.position) for head in heads])
     directions = np.array([[list(head.read_dir), list(head.phase_dir), list(head.slice_dir)] for head in heads])
-    located = stack.find(Grid(x, x, y, 1, spacing), numbers, positions, directions)
+    located = stack.locate(Grid(x, x, y, 1, spacing), numbers, positions, directions)
     if located is None:
         return spacing, meta
     if len(np.unique(counters[:, :-1], axis=0)) == 1:

@@ -15,7 +15,7 @@ from upmri.core.scan import Scan
 from upmri.evaluation.report import page
 from upmri.evaluation.report.study import Result, gather
 from upmri.formats import atomic
-from upmri.formats.source import Slices
+from upmri.formats.source import SliceSelection
 
 __all__ = ["MAX_MEGABYTES", "Result", "check", "write"]
 
@@ -27,7 +27,7 @@ def write(
     out: str | Path,
     *,
     scan: Scan | str | Path | None = None,
-    slices: Slices = None,
+    slices: SliceSelection = None,
     overwrite: bool = False,
     max_megabytes: float = MAX_MEGABYTES,
 ) -> Path:
@@ -77,4 +77,4 @@ def check(out: str | Path, *, overwrite: bool = False) -> None:
     path = Path(out)
     if path.suffix.lower() not in (".html", ".htm"):
         raise InputError(f"{path}: expected a name that ends in .html for a report")
-    atomic.check(path, overwrite=overwrite)
+    atomic.check_writable(path, overwrite=overwrite)

@@ -18,7 +18,7 @@ from upmri.core.errors import InputError
 from upmri.core.scan import Reconstruction, Scan
 from upmri.evaluation import metrics
 from upmri.evaluation.report.encode import Stack, quantise
-from upmri.formats.source import Slices, select
+from upmri.formats.source import SliceSelection, select_slices
 from upmri.physics.fourier import fft2c
 
 Pairs = list[tuple[str, str]]
@@ -124,12 +124,14 @@ def _score(measure: Callable[..., Tensor], image: Tensor, reference: Tensor) -> 
     return float(f"{value:.6g}") if math.isfinite(value) else None
 
 
-def draw_scan(scan: Scan | str | Path, slices: Slices, shape: tuple[int, int, int]) -> tuple[Measured, Tensor | None]:
+def draw_scan(
+    scan: Scan | str | Path, slices: SliceSelection, shape: tuple[int, int, int]
+) -> tuple[Measured, Tensor | None]:
     """What a scan measured, slice by slice, and its reference; a scan of another size is refused."""
     from upmri.formats import open_source
 
     if isinstance(scan, Scan):
-        wanted = select(slices, len(scan))
+        wanted = select_slices(slices, len(scan))
         return _sampled(plain(scan.name) or "scan", len(wanted), scan.matrix, (scan[i] for i in wanted), shape)
     with open_source(scan) as source:
         count = len(source.indices(slices))

@@ -24,7 +24,7 @@ from upmri.evaluation.report.pictures import (
     times,
     white_of,
 )
-from upmri.formats.source import Slices
+from upmri.formats.source import SliceSelection
 
 Result = Reconstruction | str | Path
 
@@ -46,7 +46,9 @@ class Study:
     meta: Pairs
 
 
-def gather(results: Iterable[Result] | Result, scan: Scan | str | Path | None = None, slices: Slices = None) -> Study:
+def gather(
+    results: Iterable[Result] | Result, scan: Scan | str | Path | None = None, slices: SliceSelection = None
+) -> Study:
     """Check that results belong together, and bring them into the form a page needs."""
     named = _read([results] if isinstance(results, Reconstruction | str | Path) else list(results))
     first = named[0][1]
