@@ -22,7 +22,9 @@ def benchmark_command(
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting, as in accelerations=[4].")
     ] = None,
     target: Annotated[Path | None, typer.Option("--out", "-o", help="Folder for the results.")] = None,
-    redraw: Annotated[bool, typer.Option("--redraw", help="Only write tables and figures of the results that exist.")] = False,
+    redraw: Annotated[
+        bool, typer.Option("--redraw", help="Only write tables and figures of the results that exist.")
+    ] = False,
     timing: Annotated[bool, typer.Option("--timing", help="Measure time and memory for one image instead.")] = False,
     device: Device = "auto",
     quiet: Quiet = False,

@@ -21,7 +21,9 @@ def train_command(
     changes: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting, as in train.coils=8.")
     ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Continue from the checkpoint in the output folder.")] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Continue from the checkpoint in the output folder.")
+    ] = False,
     quiet: Quiet = False,
 ) -> None:
     """Train a method on undersampled scans and print the file of its weights. Several GPUs: torchrun -m upmri …."""

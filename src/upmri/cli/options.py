@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from collections.abc import Callable
+from typing import Annotated, Any, TypeVar
 
 import typer
 from typer.core import TyperCommand, TyperGroup
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 def _without_type(parameters: list[Any]) -> list[Any]:
@@ -27,7 +30,7 @@ class _Group(TyperGroup):
 
 
 class _Application(typer.Typer):
-    def command(self, name: str | None = None, **options: Any) -> Any:
+    def command(self, name: str | None = None, **options: Any) -> Callable[[_Function], _Function]:
         return super().command(name, **{"cls": _Command} | options)
 
 

@@ -24,13 +24,19 @@ def recon_command(
     model: Annotated[
         str | None,
         typer.Option(
-            metavar="NAME|FILE", help="Weights: one of `upmri models`, or a file; by default those that suit the scan best."
+            metavar="NAME|FILE",
+            help="Weights: one of `upmri models`, or a file; by default those that suit the scan best.",
         ),
     ] = None,
     slices: Annotated[str | None, typer.Option(help="Slices to reconstruct, as in 3:7.")] = None,
     steps: Annotated[int | None, typer.Option(help="Number of iterations, for iterative methods.")] = None,
-    samples: Annotated[int, typer.Option(help="Number of images to draw; more than 1 adds their standard deviation (.h5, .dcm, NIfTI).")] = 1,
-    adapt: Annotated[int | None, typer.Option(help="Training steps on each slice itself, before it is reconstructed.")] = None,
+    samples: Annotated[
+        int,
+        typer.Option(help="Number of images to draw; more than 1 adds their standard deviation (.h5, .dcm, NIfTI)."),
+    ] = 1,
+    adapt: Annotated[
+        int | None, typer.Option(help="Training steps on each slice itself, before it is reconstructed.")
+    ] = None,
     mirrors: Mirrors = False,
     damping: Annotated[
         float | None, typer.Option("--lambda", help="Regularisation λ; by default from the noise level.")
@@ -44,7 +50,9 @@ def recon_command(
     overwrite: Overwrite = False,
     seed: Seed = 0,
     device: Device = "auto",
-    max_gib: Annotated[float | None, typer.Option(help="Most GiB to read at once; by default half of the free memory.")] = None,
+    max_gib: Annotated[
+        float | None, typer.Option(help="Most GiB to read at once; by default half of the free memory.")
+    ] = None,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
@@ -98,10 +106,13 @@ def _targets(scans: list[Path], target: Path | None) -> list[Path]:
             raise InputError(f"expected a folder for {len(scans)} scans, got one file, {target}", field="--out")
         return [target]
     if target is not None and target.suffix and not target.is_dir():
-        raise InputError(f"expected a folder or a name that ends in {', '.join(suffixes())}, got {target}", field="--out")
+        raise InputError(
+            f"expected a folder or a name that ends in {', '.join(suffixes())}, got {target}", field="--out"
+        )
     if len(set(names)) < len(names):
         raise InputError(
-            "two scans have the same name and would be written to the same file; reconstruct them one by one", field="SCAN"
+            "two scans have the same name and would be written to the same file; reconstruct them one by one",
+            field="SCAN",
         )
     folder = target or Path()
     folder.mkdir(parents=True, exist_ok=True)

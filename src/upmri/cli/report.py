@@ -21,7 +21,9 @@ def report_command(
         Path | None, typer.Option(help="The scan they were reconstructed from; adds measured k-space and mask.")
     ] = None,
     slices: Annotated[str | None, typer.Option(help="Slices of the scan that the results show, as in 3:7.")] = None,
-    max_mb: Annotated[float, typer.Option(help="Size limit of the page in MB; samples and phase are left out first.")] = 40,
+    max_mb: Annotated[
+        float, typer.Option(help="Size limit of the page in MB; samples and phase are left out first.")
+    ] = 40,
     overwrite: Overwrite = False,
     quiet: Quiet = False,
 ) -> None:

@@ -1,4 +1,4 @@
-"""What a scan holds, as a dictionary: size, sampling, calibration lines, noise, and what a user should know about it."""
+"""What a scan holds, as a dictionary: size, sampling, calibration lines, noise, and notes for the user."""
 
 from __future__ import annotations
 
