@@ -18,6 +18,8 @@ from upmri.core.errors import InputError
 
 __all__ = ["app", "benchmark", "doctor", "learn", "main", "recon", "report", "scans", "serve"]
 
+_INTERRUPTED = 130  # exit status after Ctrl-C, as in a shell
+
 
 @app.callback(invoke_without_command=True)
 def _top(version: Annotated[bool, typer.Option("--version", help="Print the version and stop.")] = False) -> None:
@@ -37,9 +39,11 @@ def main() -> None:
     except InputError as error:
         console.complain(error)
         sys.exit(2)
-    except KeyboardInterrupt:
-        console.err.print("upmri: interrupted", style="red")
-        sys.exit(130)
+    except (KeyboardInterrupt, SystemExit) as end:
+        code = _INTERRUPTED if isinstance(end, KeyboardInterrupt) else end.code
+        if code == _INTERRUPTED:  # typer turns Ctrl-C into this exit status, without a message
+            console.err.print("upmri: interrupted", style="red")
+        sys.exit(code)
     except Exception as error:
         text = f"{type(error).__name__}: {error} (an error in upmri itself; --debug shows where)"
         console.complain(RuntimeError(text))

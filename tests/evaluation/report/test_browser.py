@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from upmri.core.scan import Reconstruction, Scan
-from upmri.evaluation.report import write
+from upmri.evaluation.report import write_report
 
 FLAGS = (
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
@@ -63,7 +63,7 @@ def scan():
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory):
-    return write(results(), tmp_path_factory.mktemp("report") / "report.html", scan=scan())
+    return write_report(results(), tmp_path_factory.mktemp("report") / "report.html", scan=scan())
 
 
 class Browser:
@@ -499,7 +499,7 @@ def test_hostile_names_are_shown_as_text(driver, tmp_path):
     recs[0] = Reconstruction(
         image=recs[0].image, reference=recs[0].reference, method=HOSTILE, settings={HOSTILE: HOSTILE}
     )
-    shown = Browser(driver).open(write(recs, tmp_path / "hostile.html"))
+    shown = Browser(driver).open(write_report(recs, tmp_path / "hostile.html"))
     assert shown.text("#title") == HOSTILE
     assert driver.title.startswith(HOSTILE)
     assert shown.run("return document.querySelectorAll('img, iframe, object, embed').length") == 0
@@ -515,7 +515,7 @@ def test_hostile_names_are_shown_as_text(driver, tmp_path):
 def test_one_result_alone(driver, tmp_path, keep):
     rec = results()[0]
     alone = Reconstruction(method="sense", **{name: getattr(rec, name)[:1] for name in keep})
-    shown = Browser(driver).open(write(alone, tmp_path / "alone.html"))
+    shown = Browser(driver).open(write_report(alone, tmp_path / "alone.html"))
     assert len(shown.panels()) == (1 if len(keep) == 1 else 3)
     assert shown.all("#comparing")[0].is_displayed() == (len(keep) == 2)
     assert not shown.all("#slider")[0].is_displayed()
@@ -532,7 +532,9 @@ def test_thirty_slices_of_three_methods_are_quick(driver, tmp_path):
     def noisy():
         return x0 + 0.01 * torch.randn(30, 320, 320, dtype=torch.complex64, generator=g)
 
-    path = write([Reconstruction(image=noisy(), reference=x0, method=name) for name in "abc"], tmp_path / "r.html")
+    path = write_report(
+        [Reconstruction(image=noisy(), reference=x0, method=name) for name in "abc"], tmp_path / "r.html"
+    )
     assert path.stat().st_size < 40e6
     shown = Browser(driver).open(path)
     assert shown.run("return performance.getEntriesByName('first-picture')[0].startTime") < 1000
