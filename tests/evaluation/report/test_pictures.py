@@ -55,11 +55,13 @@ def test_slices_of_a_scan(tmp_path, results, scan_of, study_of):
     for source in (scan_of((5, 24, 40)), tmp_path / "scan.h5"):
         page = write_report(recs, tmp_path / "r.html", scan=source, slices="1:3", overwrite=True).read_text("utf-8")
         assert study_of(page)["measured"]
-    with pytest.raises(InputError, match="has 5 × 24 × 40"):
+    with pytest.raises(InputError) as error:
         write_report(recs, tmp_path / "r.html", scan=tmp_path / "scan.h5", overwrite=True)
+    assert (error.value.field, error.value.path) == ("scan", str(tmp_path / "scan.h5"))
+    assert "5 × 24 × 40" in error.value.message
 
 
-def test_measures_that_are_not_there_are_left_open(tmp_path, results, study_of):
+def test_scores_that_are_not_defined_are_none(tmp_path, results, study_of):
     rec = results()[0]
     blank = rec.reference.clone()
     blank[1] = 0
