@@ -48,7 +48,7 @@ def test_of_several_scans_the_good_ones_are_done(run, scan, tmp_path):
     assert "missing.h5" in done.stderr
 
 
-def test_an_existing_file_is_replaced_only_when_told(run, scan, tmp_path, one_line):
+def test_an_existing_file_is_replaced_only_with_overwrite(run, scan, tmp_path, one_line):
     (tmp_path / "x.npy").write_text("precious")
     one_line(run("recon", "scan.h5", "-o", "x.npy", code=2), "x.npy", "overwrite")
     assert (tmp_path / "x.npy").read_text() == "precious"
@@ -56,7 +56,7 @@ def test_an_existing_file_is_replaced_only_when_told(run, scan, tmp_path, one_li
     assert np.load(tmp_path / "x.npy").shape == (3, 96, 96)
 
 
-def test_what_deviations_need_is_told_before_the_work(run, scan, tmp_path, monkeypatch, one_line):
+def test_errors_of_the_deviation_s_file_come_before_the_work(run, scan, tmp_path, monkeypatch, one_line):
     (tmp_path / "x_std.nii").write_text("precious")
     words = ("recon", "scan.h5", "-m", "upmri", "--samples", "2", "--slices", "1", "--steps", "2", "-q")
     monkeypatch.setattr("upmri.methods.reconstruct_slices", lambda *_, **__: 1 / 0)
@@ -108,7 +108,7 @@ def test_bad_input_is_one_line_and_exit_2(run, scan, tmp_path, words, parts, one
     assert sorted(tmp_path.iterdir()) == before
 
 
-def test_without_weights_it_is_told_before_anything_is_read(run, scan, shipped, one_line):
+def test_missing_weights_are_an_error_before_anything_is_read(run, scan, shipped, one_line):
     (shipped / "apples.safetensors").unlink()
     done = run("recon", "scan.h5", "missing.h5", "-m", "upmri", code=2)
     one_line(done, "model", "no weights of upmri", "upmri train")
@@ -157,7 +157,7 @@ import re
 from upmri.cli import main
 try:
     main()
-finally:  # `resource` would tell what the parent had, if that is more
+finally:  # `resource` would count the memory of the parent process, if that is more
     print(*re.findall(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read()))
 """
 

@@ -41,7 +41,7 @@ function drawScores() {
       const value = source.scores[key][state.slice];
       const average = study.slices > 1 ? mean(source.scores[key]) : null;
       const shown = (number) => (number === null ? "" : METRICS[key].show(number));
-      const made = cell("td", shown(value) || "–", average === null ? "" : `mean ${shown(average)}`);
+      const made = cell("td", shown(value) || "–", average === null ? "" : `∅ ${shown(average)}`);
       if (value !== null && scored.length > 1 && value === METRICS[key].best(...values)) made.className = "best";
       return made;
     });

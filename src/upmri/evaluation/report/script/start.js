@@ -15,7 +15,7 @@ function buildFoot() {
   $("made").append(card("scan", [...study.facts, ...study.meta]));
   const notes = [
     "Errors and standard deviations are in % of white, the 99.5th percentile of the brightest slice.",
-    "PSNR, SSIM and NMSE compare magnitudes, slice by slice; their mean over all slices is below.",
+    "PSNR, SSIM and NMSE compare magnitudes, slice by slice; ∅ is the mean over all slices.",
   ];
   if (study.leftOut.length) notes.push(`Left out to keep the page small: ${study.leftOut.join(", ")}.`);
   notes.push("Not for clinical use.");
