@@ -39,7 +39,7 @@ def benchmark_command(
         plan = read_config(config, tuple(changes or ()))
         variants(plan)  # a wrong setting is reported before anything is read
     except InputError as error:
-        raise error.within(path=config) from error
+        raise error if error.field == "--set" else error.within(path=config) from error
     folder = Path(plan.output) if target is None else target
     if timing:
         _measure_times(plan, folder, device, quiet)
