@@ -4,9 +4,11 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+import upmri
 from upmri import __version__
 from upmri.cli import diagnosis
 from upmri.cli.diagnosis import Diagnosis, Finding, Package
@@ -41,7 +43,7 @@ def test_everything_works(tmp_path):
 def broken_torch(folder, code):
     (folder / "torch").mkdir()
     (folder / "torch" / "__init__.py").write_text(code)
-    return str(folder)
+    return os.pathsep.join([str(folder), str(Path(upmri.__file__).parents[1])])  # this upmri, with that torch
 
 
 def test_torch_that_cannot_be_imported(tmp_path):
