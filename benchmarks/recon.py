@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from upmri.core.memory import keep_freed
-from upmri.evaluation.benchmark.timing import company
+from upmri.evaluation.benchmark.timing import machine_load
 from upmri.flow.conditional import read_out
 from upmri.methods import pick_device
 from upmri.methods.upmri import UpmriLesson
@@ -126,7 +126,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", default=list(PARTS), choices=PARTS)
     options = parser.parse_args()
     device = pick_device(options.device)
-    before = company(options.device)
+    before = machine_load(options.device)
     keep_freed()  # as the command line does; it decides over half of the U-Net's time
     torch.backends.cudnn.benchmark = True
     off, on = (batch(options.size, options.batch, device, step) for step in (1, 0))

@@ -51,11 +51,11 @@ def test_unknown_names_are_attribute_errors():
     assert {"Scan", "load", "physics", "reconstruct", "train"} <= set(dir(upmri))
 
 
-def test_rooms_and_verbs_are_there_when_asked_for():
+def test_packages_and_functions_are_imported_on_first_use():
     import upmri
 
-    for room in ("flow", "networks", "training", "weights"):
-        assert getattr(upmri, room).__name__ == f"upmri.{room}"
+    for package in ("core", "evaluation", "flow", "formats", "learning", "networks", "physics", "training", "weights"):
+        assert getattr(upmri, package).__name__ == f"upmri.{package}"
     assert upmri.train is upmri.training.train
 
 
@@ -65,7 +65,7 @@ def test_listing_weights_loads_no_torch():
     assert out.stdout.strip() == "False"
 
 
-def test_the_room_of_physics_opens_when_asked():
+def test_modules_of_physics_are_imported_on_first_use():
     import upmri
 
     assert upmri.physics.SenseOperator is upmri.physics.sense.SenseOperator

@@ -1,4 +1,4 @@
-"""Every script of the gallery runs as it is; what the worked examples make can be put into the package as they say."""
+"""Every script of the gallery runs, and the method and format of the examples work inside the package."""
 
 import runpy
 import sys
@@ -20,7 +20,7 @@ SCRIPTS = sorted(path.stem for path in FOLDER.glob("*.py") if path.stem not in N
 
 @pytest.fixture
 def script(tmp_path, monkeypatch):
-    """``script(name)``: run it in an empty folder; what it has defined, by name."""
+    """``script(name)``: run a script in an empty folder and return its globals."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", ["script"])
     return lambda name: runpy.run_path(str(FOLDER / f"{name}.py"), run_name="__main__")
@@ -32,7 +32,7 @@ def small():
 
 
 @pytest.mark.parametrize("name", [name for name in SCRIPTS if not name.startswith("add_")])
-def test_runs_and_says_something(script, name, capsys):
+def test_runs_and_prints_something(script, name, capsys):
     script(name)
     assert capsys.readouterr().out
 
