@@ -1,4 +1,4 @@
-"""What all tests share: random complex tensors, small SENSE problems with their dense matrices, the data folder."""
+"""Fixtures of all tests: random complex tensors, dense matrices of linear maps, the data folder."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import torch
 from hypothesis import settings
 from torch import Tensor
 
-# Tests run beside each other: one thread each is faster than two that fight.
+# Tests run in parallel processes: one thread each is faster than several that share the cores.
 torch.set_num_threads(1)
-# Weights of whoever runs the tests are none of theirs.
+# Weights of the user who runs the tests must not change their results.
 os.environ.pop("UPMRI_MODELS", None)
 
 # The same examples in every run; `make soak` tries many more.
@@ -35,10 +35,11 @@ def rng() -> Callable[..., Tensor]:
 
 @pytest.fixture(scope="session")
 def data() -> Path:
-    """The folder with real anatomies and scans."""
-    folder = os.environ.get("UPMRI_DATA")
-    if not folder:
-        pytest.skip("UPMRI_DATA is not set")
+    """The folder with real anatomies and scans. Without it tests are skipped, except in CI, where they fail."""
+    folder = os.environ.get("UPMRI_DATA", "")
+    if not folder or not Path(folder).is_dir():
+        reason = f"UPMRI_DATA names no folder: {folder!r}" if folder else "UPMRI_DATA is not set"
+        (pytest.fail if os.environ.get("UPMRI_CI") else pytest.skip)(reason)
     return Path(folder)
 
 

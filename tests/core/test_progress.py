@@ -1,4 +1,4 @@
-"""The bar is there for who looks at a terminal, and for nobody else."""
+"""The bar is shown on a terminal, and nowhere else."""
 
 import pytest
 from rich.console import Console
@@ -29,7 +29,7 @@ def test_nowhere_else(shown, capsys):
     assert capsys.readouterr() == ("", "")
 
 
-def test_not_when_nobody_asked(terminal, capsys):
+def test_only_if_asked_for(terminal, capsys):
     with bar("slices", 1, shown=False) as advance:
         advance()
     assert capsys.readouterr() == ("", "")

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 import torch
@@ -22,7 +24,7 @@ def zeroed(*where) -> torch.Tensor:
     return kspace
 
 
-# --- what is taken ----------------------------------------------------------------------------------------------------
+# --- what is accepted -------------------------------------------------------------------------------------------------
 
 
 def test_only_kspace_is_required():
@@ -62,7 +64,7 @@ def test_arrays_of_any_kind_are_welcome(kind):
     assert scan.reference.dtype == torch.complex64
 
 
-def test_what_is_like_json_is_copied_and_made_plain():
+def test_json_values_are_copied_and_made_plain():
     meta = {"a": (1, np.float32(0.5)), "b": {"c": None}}
     scan = Scan(kspace=KSPACE, meta=meta, noise=np.float32(0.5), spacing=np.array([1, 2, 3]))
     assert scan.meta == {"a": [1, 0.5], "b": {"c": None}}
@@ -164,18 +166,21 @@ CIRCULAR["self"] = CIRCULAR
         ("name", None, "expected text"),
         ("meta", [1], "expected a dictionary, got list"),
         ("meta", {1: 2}, "expected JSON-like values"),
-        ("meta", {"x": {"y": object()}}, None),
-        ("meta", CIRCULAR, None),
+        ("meta", {"x": {"y": object()}}, "expected JSON-like values"),
+        ("meta", CIRCULAR, "expected JSON-like values"),
     ],
 )
 def test_each_rule_names_its_field(field, value, complaint):
-    with pytest.raises(InputError, match=rf"^{field}(\[.*\])?: .*{complaint or 'expected JSON-like values'}"):
+    with pytest.raises(InputError) as error:
         Scan(**{"kspace": KSPACE, field: value})
+    assert error.value.field.split(".")[0] == field
+    assert re.search(complaint, error.value.message)
 
 
 def test_lines_marked_but_empty_are_refused():
-    with pytest.raises(InputError, match="mask: 2 lines are marked as sampled, but kspace is 0 there"):
+    with pytest.raises(InputError, match="2 lines are marked as sampled") as error:
         Scan(kspace=zeroed(..., 3), mask=torch.ones(6))
+    assert error.value.field == "mask"
 
 
 def test_few_points_may_be_marked_but_empty():
@@ -183,13 +188,15 @@ def test_few_points_may_be_marked_but_empty():
     kspace[1, 0, :2, 0] = 0
     assert Scan(kspace=kspace, mask=mask).mask.all()
     kspace[1, 0, :3, 0] = 0  # over 1 % of its slice, though not of all
-    with pytest.raises(InputError, match="mask: 3 points are marked as sampled"):
+    with pytest.raises(InputError, match="3 points are marked as sampled") as error:
         Scan(kspace=kspace, mask=mask)
+    assert error.value.field == "mask"
 
 
 def test_a_slice_without_samples_is_refused():
-    with pytest.raises(InputError, match="mask: nothing was sampled in slice 1; expected"):
+    with pytest.raises(InputError, match="nothing was sampled in slice 1") as error:
         Scan(kspace=zeroed(1))
+    assert error.value.field == "mask"
 
 
 # --- parts ------------------------------------------------------------------------------------------------------------
@@ -203,8 +210,9 @@ def test_slices_are_taken_like_a_lists(index):
     wanted = list(range(6))[index]
     wanted = wanted if isinstance(wanted, list) else [wanted]
     if not wanted:
-        with pytest.raises(InputError, match="kspace"):
+        with pytest.raises(InputError) as error:
             scan[index]
+        assert error.value.field == "kspace"
         return
     part = scan[index]
     for name in ("kspace", "mask", "maps", "reference"):
@@ -291,7 +299,7 @@ def test_one_image_may_come_without_the_slice_axis():
         ("image", IMAGE[0, 0], r"expected \(slice, readout, phase\), got \(6,\)"),
         ("image", IMAGE[:0], r"got \(0, 8, 6\)"),
         ("image", IMAGE * float("nan"), "expected finite values"),
-        ("samples", IMAGE, r"expected n of the image's \(2, 8, 6\), got \(2, 8, 6\)"),
+        ("samples", IMAGE, r"expected n images of \(2, 8, 6\), got \(2, 8, 6\)"),
         ("samples", IMAGE[None][:0], r"got \(0, 2, 8, 6\)"),
         ("samples", 1.0, r"got \(\)"),
         ("std", -IMAGE.abs(), "expected real values ≥ 0"),
@@ -310,5 +318,41 @@ def test_one_image_may_come_without_the_slice_axis():
     ],
 )
 def test_each_rule_of_a_reconstruction_names_its_field(field, value, complaint):
-    with pytest.raises(InputError, match=rf"^{field}(\[.*\])?: .*{complaint}"):
+    with pytest.raises(InputError) as error:
         Reconstruction(**{"image": IMAGE, field: value})
+    assert error.value.field.split(".")[0] == field
+    assert re.search(complaint, error.value.message)
+
+
+# --- repr -------------------------------------------------------------------------------------------------------------
+
+
+def test_repr_of_a_scan_is_three_lines():
+    lines = torch.tensor([1, 1, 0, 1, 0, 0])
+    bare = Scan(kspace=(KSPACE * lines)[:1])
+    assert repr(bare).splitlines() == [
+        "Scan '': 1 slice × 3 coils × 8 × 6, acceleration 2.00",
+        "  maps: no, reference: no, noise: unknown",
+        "  spacing: unknown",
+    ]
+    full = Scan(kspace=KSPACE, maps=KSPACE, reference=IMAGE, noise=0.0123456, spacing=(1, 1.25, 5), name="knee")
+    assert str(full).splitlines() == [
+        "Scan 'knee': 2 slices × 3 coils × 8 × 6, acceleration 1.00",
+        "  maps: yes, reference: yes, noise: 0.01235",
+        "  spacing: 1 × 1.25 × 5 mm",
+    ]
+
+
+def test_repr_of_a_reconstruction_is_three_lines():
+    assert repr(Reconstruction(image=IMAGE)).splitlines() == [
+        "Reconstruction '': 2 slices × 8 × 6, by an unknown method in 0 s",
+        "  samples: 0, reference: no, std: no",
+        "  spacing: unknown",
+    ]
+    rec = Reconstruction(
+        image=IMAGE, samples=IMAGE[None].expand(4, -1, -1, -1), std=IMAGE.abs(), method="sense", seconds=1.234, name="a"
+    )
+    assert repr(rec).splitlines()[:2] == [
+        "Reconstruction 'a': 2 slices × 8 × 6, by sense in 1.23 s",
+        "  samples: 4, reference: no, std: yes",
+    ]

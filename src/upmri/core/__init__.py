@@ -1,1 +1,1 @@
-"""What every other package builds on: Scan and Reconstruction, their fields and geometry, errors, settings."""
+"""The base of all other packages: Scan and Reconstruction, their fields and geometry, errors, settings."""

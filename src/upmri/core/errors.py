@@ -1,4 +1,4 @@
-"""The one error that means: the input is wrong, and this is what would be right."""
+"""InputError: the input is wrong, and what would be right."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What the fields of a Scan or a Reconstruction may be: each is checked, and brought into one form."""
+"""The fields of a Scan or a Reconstruction: each is checked and brought into one form.
+
+The name of a field is given for the :class:`InputError` that a wrong value raises.
+"""
 
 from __future__ import annotations
 
@@ -15,38 +18,38 @@ Settings = dict[str, Any]
 
 
 def _tensor(name: str, value: Any) -> Tensor:
-    """Return a CPU tensor of any numeric array, whatever its byte order and strides, or if it is read-only."""
+    """Return a CPU tensor of a tensor or NumPy array of any numeric type, byte order and strides, read-only or not."""
     try:
         if not isinstance(value, Tensor):
             value = np.require(value, requirements=["C", "W"])
             value = torch.as_tensor(value.astype(value.dtype.newbyteorder("="), copy=False))
-        # A conjugation or negation that torch has put off is done here, before anything looks at the numbers.
+        # torch conjugates and negates lazily; code that reads the memory needs the values.
         tensor: Tensor = value.detach().cpu().resolve_conj().resolve_neg()
     except (TypeError, ValueError, RuntimeError) as error:
         kind = f"an array of {value.dtype}" if isinstance(value, np.ndarray) else type(value).__name__
-        raise InputError(f"{name}: expected a numeric array or tensor, got {kind}") from error
+        raise InputError(f"expected a numeric array or tensor, got {kind}", field=name) from error
     return tensor
 
 
 def complex_array(name: str, value: Any) -> Tensor:
-    """Return a finite complex64 CPU tensor; magnitudes are welcome everywhere but in k-space and maps."""
+    """Return a finite complex64 CPU tensor. Real values are accepted, except in k-space and maps."""
     tensor = _tensor(name, value)
     if not tensor.is_complex() and (name in ("kspace", "maps") or tensor.dtype == torch.bool):
-        raise InputError(f"{name}: expected a complex array, got {tensor.dtype}".replace("torch.", ""))
+        raise InputError(f"expected a complex array, got {str(tensor.dtype).removeprefix('torch.')}", field=name)
     tensor = tensor.to(torch.complex64)
     if not torch.isfinite(torch.view_as_real(tensor)).all():
-        raise InputError(f"{name}: expected finite values, found NaN or infinite ones (after conversion to complex64)")
+        raise InputError("expected finite values, found NaN or infinity (after conversion to complex64)", field=name)
     return tensor
 
 
 def volume(name: str, value: Any, shape: tuple[int, ...]) -> Tensor | None:
-    """Return a complex64 tensor of this shape, of which a single slice may come without its axis; None stays None."""
+    """Return a complex64 tensor of this shape. One slice may come without the slice axis; None stays None."""
     if value is None:
         return None
     tensor = complex_array(name, value)
     volume = tensor[None] if tensor.ndim == len(shape) - 1 else tensor
     if volume.shape != shape:
-        raise InputError(f"{name}: expected shape {shape}, got {tuple(tensor.shape)}")
+        raise InputError(f"expected shape {shape}, got {tuple(tensor.shape)}", field=name)
     return volume
 
 
@@ -57,7 +60,7 @@ def amount(name: str, value: Any, what: str) -> float:
     except (TypeError, ValueError, RuntimeError):
         number = math.nan
     if not (math.isfinite(number) and number >= 0):
-        raise InputError(f"{name}: expected {what}, got {value!r}")
+        raise InputError(f"expected {what}, got {value!r}", field=name)
     return number
 
 
@@ -70,25 +73,25 @@ def spacing(value: Any) -> tuple[float, float, float] | None:
     except (TypeError, ValueError, RuntimeError):
         spacing = ()
     if len(spacing) != 3 or not all(math.isfinite(length) and length > 0 for length in spacing):
-        raise InputError(f"spacing: expected three lengths in mm > 0, (readout, phase, slice), got {value!r}")
+        raise InputError(f"expected three lengths in mm > 0, (readout, phase, slice), got {value!r}", field="spacing")
     return spacing
 
 
 def text(name: str, value: Any) -> str:
-    """Return text, and take nothing else for it."""
+    """Return the value if it is text; nothing is converted."""
     if not isinstance(value, str):
-        raise InputError(f"{name}: expected text, got {type(value).__name__}")
+        raise InputError(f"expected text, got {type(value).__name__}", field=name)
     return value
 
 
 def settings(name: str, value: Any) -> Settings:
-    """Return a copy of a dictionary in the values JSON knows, so that what is written is what is read back."""
+    """Return a copy of a dictionary with JSON values only, so that a file gives back what was written."""
     try:
         plain = _plain(name, {} if value is None else value)
     except RecursionError as error:
-        raise InputError(f"{name}: expected JSON-like values, got some nested without end") from error
+        raise InputError("expected JSON-like values, got values nested without end", field=name) from error
     if not isinstance(plain, dict):
-        raise InputError(f"{name}: expected a dictionary, got {type(value).__name__}")
+        raise InputError(f"expected a dictionary, got {type(value).__name__}", field=name)
     return plain
 
 
@@ -99,41 +102,45 @@ def _plain(name: str, value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_plain(name, item) for item in value]
     if isinstance(value, dict) and all(isinstance(key, str) for key in value):
-        return {key: _plain(f"{name}[{key!r}]", item) for key, item in value.items()}
-    raise InputError(f"{name}: expected JSON-like values (text as keys), got {type(value).__name__}")
+        return {key: _plain(f"{name}.{key}", item) for key, item in value.items()}
+    raise InputError(f"expected JSON-like values (text as keys), got {type(value).__name__}", field=name)
 
 
 def mask(value: Any, kspace: Tensor) -> Tensor:
-    """Return the mask as bool (slice, 1 or readout, phase), checked against or found from where k-space is not 0."""
+    """Return the mask, bool (slice, 1 or readout, phase): checked against the zeros of k-space, or found from them."""
     n, _, h, w = kspace.shape
     filled = (kspace != 0).any(1)  # (slice, readout, phase)
     lines = filled.any(1, keepdim=True)
     if value is None:
-        # A line with a stray zero is still a whole line. With more of them it is not: a partial echo, or a 2-D pattern,
-        # whose gaps must not pass for measured zeros.
+        # One zero by chance does not make a line incomplete. More zeros do: a partial echo or a 2-D pattern, whose gaps
+        # must not count as measured zeros.
         gaps = (lines & ~filled).sum(1)
         mask = lines if int(gaps.max()) <= max(1, h // 100) else filled
     else:
         given = _tensor("mask", value)
         if given.is_complex() or not bool(((given == 0) | (given == 1)).all()):
-            raise InputError("mask: expected booleans (or 0 and 1)")
+            raise InputError("expected booleans (or 0 and 1)", field="mask")
         mask = given.bool()[(None,) * (3 - given.ndim)]
         if mask.ndim != 3 or mask.shape[0] not in (1, n) or mask.shape[1] not in (1, h) or mask.shape[2] != w:
             raise InputError(
-                f"mask: expected (slice, 1 or readout, phase), (readout, phase) or (phase,) for {n} slices of {h}×{w}, "
-                f"got {tuple(given.shape)}"
+                f"expected (slice, 1 or readout, phase), (readout, phase) or (phase,) for {n} slices of {h}×{w}, "
+                f"got {tuple(given.shape)}",
+                field="mask",
             )
         mask = mask.expand(n, -1, -1).contiguous()
         stray = int((filled & ~mask).sum())
         if stray:
-            raise InputError(f"mask: {stray} samples of kspace are not 0 where the mask says nothing was sampled")
+            raise InputError(
+                f"{stray} samples of kspace are not 0 where the mask says nothing was sampled", field="mask"
+            )
         sampled, what, spare = (lines, "lines", 0.0) if mask.shape[1] == 1 else (filled, "points", 0.01)
         empty = (mask & ~sampled).flatten(1).sum(1)  # per slice, so that every slice of a valid scan is a valid scan
         if bool((empty > spare * mask.flatten(1).sum(1)).any()):
             raise InputError(
-                f"mask: {int(empty.sum())} {what} are marked as sampled, but kspace is 0 there in every coil"
+                f"{int(empty.sum())} {what} are marked as sampled, but kspace is 0 there in every coil", field="mask"
             )
     bare = (~mask.flatten(1).any(1)).nonzero().flatten().tolist()
     if bare:
-        raise InputError(f"mask: nothing was sampled in slice {', '.join(map(str, bare[:8]))}; expected some of it")
+        slices = ", ".join(map(str, bare[:8]))
+        raise InputError(f"expected samples in every slice; nothing was sampled in slice {slices}", field="mask")
     return mask

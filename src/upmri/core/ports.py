@@ -1,7 +1,7 @@
-"""Functions of higher layers that objects of this one offer as methods.
+"""Functions of a higher layer that are methods of objects of this one.
 
-``Scan.save`` and ``Reconstruction.save`` write files, which is the work of ``upmri.formats``, a layer above. That layer
-is not imported here: ``upmri/__init__.py``, which knows all layers, enters the functions below.
+``Scan.save`` and ``Reconstruction.save`` write files, which is the work of ``upmri.formats``, a layer above. This layer
+does not import it: ``upmri/__init__.py``, which knows all layers, assigns the two functions below.
 """
 
 from __future__ import annotations

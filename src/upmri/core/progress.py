@@ -1,4 +1,4 @@
-"""A progress bar with the time left, on stderr, for whoever asks for one."""
+"""A progress bar with the remaining time, on stderr."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def bar(label: str, total: int, *, shown: bool) -> Iterator[Callable[[], None]]:
-    """Yield a function that moves the bar one on; it does nothing when the bar is not shown, or nobody would see it."""
+    """Yield a function that advances the bar by one. Without ``shown`` or a terminal there is no bar."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 

@@ -1,8 +1,12 @@
-"""The two nouns that flow: a Scan goes into a method, a Reconstruction comes out."""
+"""Scan and Reconstruction: the input and the output of every method.
+
+Both accept NumPy arrays wherever they hold tensors.
+"""
 
 from __future__ import annotations
 
 import operator
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +20,7 @@ from upmri.core.fields import Settings
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Scan:
-    """Undersampled multi-coil k-space of one or more slices, with what is known about it.
+    """Undersampled multi-coil k-space of one or more slices, with everything known about it.
 
     Parameters
     ----------
@@ -34,7 +38,7 @@ class Scan:
     spacing
         Voxel size in mm along (readout, phase, slice).
     name, meta
-        A label, and whatever else the file said (JSON-like values).
+        A label, and everything else that the file contains (JSON values).
     """
 
     kspace: Tensor
@@ -51,7 +55,7 @@ class Scan:
         kspace = kspace[None] if kspace.ndim == 3 else kspace
         if kspace.ndim != 4 or 0 in kspace.shape:
             raise InputError(
-                f"kspace: expected ([slice,] coil, readout, phase), none of them 0, got {tuple(kspace.shape)}"
+                f"expected ([slice,] coil, readout, phase), none of them 0, got {tuple(kspace.shape)}", field="kspace"
             )
         n, _, h, w = kspace.shape
         noise = self.noise
@@ -72,8 +76,17 @@ class Scan:
     def __len__(self) -> int:
         return self.kspace.shape[0]
 
+    def __repr__(self) -> str:
+        size = _size({"slices": len(self), "coils": self.coils}, self.matrix)
+        known = {"maps": self.maps is not None, "reference": self.reference is not None}
+        return (
+            f"Scan {self.name!r}: {size}, acceleration {self.acceleration:.2f}\n"
+            f"  {_yes_or_no(known)}, noise: {'unknown' if self.noise is None else f'{self.noise:.4g}'}\n"
+            f"  spacing: {_millimetres(self.spacing)}"
+        )
+
     def __getitem__(self, index: int | slice) -> Scan:
-        """Return the scan of some slices only; like a list's, but that one slice is a scan of one slice."""
+        """Return a scan of some slices. An index works as in a list, but gives a scan of one slice."""
         if not isinstance(index, slice):
             at = range(len(self))[operator.index(index)]
             index = slice(at, at + 1)
@@ -103,29 +116,30 @@ class Scan:
         return 1.0 / self.mask.float().mean().item()
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> Path:
-        """Write the scan to HDF5, bit for bit what :func:`upmri.load` gives back."""
+        """Write the scan to HDF5. :func:`upmri.load` returns exactly the same values."""
         written: Path = ports.save_scan(self, Path(path), overwrite=overwrite)
         return written
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Reconstruction:
-    """What a method made of a Scan.
+    """The image that a method reconstructed from a Scan, and how.
 
     Parameters
     ----------
     image
         Complex (slice, readout, phase) in the units of the scan.
     samples, std
-        When several were drawn: (n, slice, readout, phase), and their deviation (slice, readout, phase).
+        If several images were drawn: all of them (n, slice, readout, phase), and their standard deviation (slice,
+        readout, phase).
     reference
-        The scan's, when it had one.
+        The reference image of the scan, if it has one.
     method, settings, seconds
-        How it was made: the method's name, every setting that shaped it, and the wall-clock time it took.
+        Name of the method, all its settings, and the wall-clock time it took.
     versions
-        Of the programs that made it, by name; empty where it is not known.
+        Versions of the programs used, by name; empty if not known.
     spacing, name, meta
-        The scan's.
+        Copied from the scan.
     """
 
     image: Tensor
@@ -144,13 +158,13 @@ class Reconstruction:
         image = fields.complex_array("image", self.image)
         image = image[None] if image.ndim == 2 else image
         if image.ndim != 3 or 0 in image.shape:
-            raise InputError(f"image: expected (slice, readout, phase), got {tuple(image.shape)}")
+            raise InputError(f"expected (slice, readout, phase), got {tuple(image.shape)}", field="image")
         samples = None if self.samples is None else fields.complex_array("samples", self.samples)
         if samples is not None and (samples.ndim != 4 or samples.shape[1:] != image.shape or len(samples) == 0):
-            raise InputError(f"samples: expected n of the image's {tuple(image.shape)}, got {tuple(samples.shape)}")
+            raise InputError(f"expected n images of {tuple(image.shape)}, got {tuple(samples.shape)}", field="samples")
         std = fields.volume("std", self.std, tuple(image.shape))
         if std is not None and bool(((std.real < 0) | (std.imag != 0)).any()):
-            raise InputError("std: expected real values ≥ 0")
+            raise InputError("expected real values ≥ 0", field="std")
         versions = fields.settings("versions", self.versions)
         _set(
             self,
@@ -161,7 +175,7 @@ class Reconstruction:
             method=fields.text("method", self.method),
             settings=fields.settings("settings", self.settings),
             seconds=fields.amount("seconds", self.seconds, "a finite duration ≥ 0"),
-            versions={key: fields.text(f"versions[{key!r}]", said) for key, said in versions.items()},
+            versions={key: fields.text(f"versions.{key}", version) for key, version in versions.items()},
             spacing=fields.spacing(self.spacing),
             name=fields.text("name", self.name),
             meta=fields.settings("meta", self.meta),
@@ -170,12 +184,38 @@ class Reconstruction:
     def __len__(self) -> int:
         return self.image.shape[0]
 
+    def __repr__(self) -> str:
+        _, *matrix = self.image.shape
+        samples = 0 if self.samples is None else len(self.samples)
+        known = {"reference": self.reference is not None, "std": self.std is not None}
+        return (
+            f"Reconstruction {self.name!r}: {_size({'slices': len(self)}, matrix)}, "
+            f"by {self.method or 'an unknown method'} in {self.seconds:.3g} s\n"
+            f"  samples: {samples}, {_yes_or_no(known)}\n"
+            f"  spacing: {_millimetres(self.spacing)}"
+        )
+
     def save(self, path: str | Path, *, overwrite: bool = False, complex: bool = False) -> Path:  # noqa: A002
-        """Write the image by the path's suffix; ``complex`` keeps the phase where the format allows a choice."""
+        """Write the image in the format of the path's suffix; ``complex`` keeps the phase where it is optional."""
         written: Path = ports.save_reconstruction(self, path, overwrite=overwrite, complex=complex)
         return written
 
 
+def _size(counts: dict[str, int], matrix: Iterable[int]) -> str:
+    """Return text such as ``2 slices × 16 coils × 128 × 96``."""
+    named = (f"{count} {name if count != 1 else name.removesuffix('s')}" for name, count in counts.items())
+    return " × ".join((*named, *map(str, matrix)))
+
+
+def _yes_or_no(known: dict[str, bool]) -> str:
+    return ", ".join(f"{name}: {'yes' if there else 'no'}" for name, there in known.items())
+
+
+def _millimetres(spacing: tuple[float, float, float] | None) -> str:
+    return "unknown" if spacing is None else " × ".join(f"{length:.4g}" for length in spacing) + " mm"
+
+
 def _set(frozen: object, **values: Any) -> None:
+    """Assign fields of a frozen dataclass: ``__post_init__`` has no other way to store the values it normalised."""
     for name, value in values.items():
         object.__setattr__(frozen, name, value)

@@ -1,117 +1,195 @@
-"""From YAML to dataclasses: every key known, every value of its type, or an :class:`InputError` that says where."""
+"""From YAML to dataclasses: every key known, every value of its type, or an :class:`InputError` with the field.
+
+pydantic and yaml are imported where they are used: dataclasses that are constructed directly do not need them.
+"""
 
 from __future__ import annotations
 
 import copy
 import dataclasses
+import functools
 import re
-import types
+import reprlib
 import typing
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from upmri.core.errors import InputError
+from upmri.core.legacy import rename_old_keys
 
-# YAML 1.1 takes 5e-4 for text, as it has no point; here it is a number.
+if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails, SchemaValidator
+
+T = TypeVar("T")
+_Place = tuple[int | str, ...]
+
+# YAML 1.1 reads 5e-4 as text, because it has no point. Here it is a number.
 _EXPONENT = re.compile(r"[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$")
+
+# What is expected, by pydantic's type of error.
+_EXPECTED = {
+    "bool_type": "true or false",
+    "dataclass_type": "keys and values",
+    "dict_type": "keys and values",
+    "float_type": "a number",
+    "int_type": "a whole number",
+    "invalid_key": "text as key",
+    "string_type": "text",
+    "tuple_type": "a list",
+}
 
 
 def read_mapping(source: Mapping[str, Any] | str | Path, changes: tuple[str, ...] = ()) -> dict[str, Any]:
-    """What a YAML file says, with changes such as ``train.coils=8`` made to it.
+    """Read a YAML file (or copy a mapping) and apply changes such as ``train.coils=8``.
 
-    A file may name another as its ``base``, beside which it lies: what it says itself replaces, key by key at the top
-    level, what is said there.
+    A file may name another file as its ``base``, relative to its own folder. Its own keys replace those of the base, at
+    the top level only. Old names of keys are replaced by the present ones (:mod:`upmri.core.legacy`).
     """
-    mapping = copy.deepcopy(dict(source)) if isinstance(source, Mapping) else _read(Path(source))
+    mapping = rename_old_keys(copy.deepcopy(dict(source))) if isinstance(source, Mapping) else _read(Path(source))
     for change in changes:
-        _set(mapping, change)
+        _apply(mapping, change)
     return mapping
 
 
-def build(kind: Any, value: Any, where: str) -> Any:
-    """Make a value of a type from what JSON and YAML know; whatever does not fit is an :class:`InputError`."""
-    origin, inner = typing.get_origin(kind), typing.get_args(kind)
-    if dataclasses.is_dataclass(kind):
-        return _build_dataclass(kind, value, where)
-    if origin in (types.UnionType, typing.Union):
-        return None if value is None else build(next(k for k in inner if k is not types.NoneType), value, where)
-    if origin is tuple and isinstance(value, list | tuple):
-        each = [inner[0]] * len(value) if len(inner) == 2 and inner[1] is ... else list(inner)
-        if len(each) == len(value):
-            return tuple(build(k, v, f"{where}[{i}]") for i, (k, v) in enumerate(zip(each, value, strict=True)))
-    elif (origin is Literal and value in inner) or (origin is dict and isinstance(value, dict)):
-        return value
-    elif kind is float and isinstance(value, int | float) and not isinstance(value, bool):
-        return float(value)
-    elif kind is not float and isinstance(kind, type) and type(value) is kind:
-        return value
-    wanted = " or ".join(map(repr, inner)) if origin is Literal else str(kind if inner else kind.__name__)
-    raise InputError(f"{where}: expected {wanted}, got {value!r}")
+def build(kind: type[T], value: Any, field: str = "") -> T:
+    """Make a dataclass from plain values, as JSON and YAML have them.
 
+    Types are checked strictly: only ``int → float`` and ``list → tuple`` are converted. Instances are kept.
 
-def _build_dataclass(kind: Any, value: Any, where: str) -> Any:
-    if isinstance(value, kind):
+    Parameters
+    ----------
+    kind
+        The dataclass (its fields may be dataclasses, too).
+    value
+        Mapping of its fields' names to values.
+    field
+        Name of the value in error messages: ``"objective"`` gives ``"objective.width"``.
+
+    Raises
+    ------
+    InputError
+        For the first wrong, missing or unknown key.
+    """
+    if isinstance(value, kind):  # works without pydantic
         return value
-    if not isinstance(value, dict):
-        raise InputError(f"{where or 'configuration'}: expected keys and values, got {value!r}")
-    hints = typing.get_type_hints(kind)
-    known = [f.name for f in dataclasses.fields(kind)]
-    prefix = f"{where}." if where else ""
-    strange = sorted(set(map(str, value)) - set(known))
-    if strange:
-        raise InputError(f"{prefix}{strange[0]}: not known here; expected some of {', '.join(known)}")
-    missing = [
-        f.name
-        for f in dataclasses.fields(kind)
-        if f.default is f.default_factory is dataclasses.MISSING and f.name not in value
-    ]
-    if missing:
-        raise InputError(f"{prefix}{missing[0]}: missing")
-    items = {key: build(hints[key], item, f"{prefix}{key}") for key, item in value.items()}
+    from pydantic import ValidationError
+
     try:
-        return kind(**items)
-    except InputError as error:  # what it says of itself, with where it is
-        raise InputError(f"{prefix}{str(error).removeprefix(prefix)}") from error
+        (built,) = _validator(kind).validate_python([value])  # type: ignore[arg-type]  # a class is hashable
+    except ValidationError as error:
+        details = error.errors(include_url=False)
+        # A misspelt key is also a missing one; the first says more.
+        first = min(details, key=lambda detail: detail["type"] != "unexpected_keyword_argument")
+        raise _input_error(kind, first, field) from error
+    return typing.cast(T, built)
+
+
+@functools.cache
+def _validator(kind: Any) -> SchemaValidator:
+    from pydantic import ConfigDict, TypeAdapter
+    from pydantic_core import SchemaValidator
+
+    # TypeAdapter takes no configuration for a dataclass, but that of a list holds for all dataclasses in it.
+    adapter = TypeAdapter(list[kind], config=ConfigDict(strict=True, extra="forbid"))
+    return SchemaValidator(_open_containers(adapter.core_schema))
+
+
+def _open_containers(schema: Any) -> Any:
+    """Return a pydantic schema in which dataclasses accept mappings, and tuples lists; all else stays strict."""
+    if isinstance(schema, list):
+        return [_open_containers(part) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    schema = {key: _open_containers(part) for key, part in schema.items()}
+    return schema | {"strict": False} if schema.get("type") in ("dataclass", "tuple") else schema
+
+
+def _input_error(kind: Any, detail: ErrorDetails, field: str) -> InputError:
+    """Return what pydantic found as one InputError."""
+    reason, place, context = detail["type"], detail["loc"][1:], detail.get("ctx", {})
+    own = context.get("error")
+    if isinstance(own, InputError):  # raised by the dataclass itself
+        return own.within(field=_dotted(field, place) or None)
+    if reason == "unexpected_keyword_argument":
+        message = f"unknown; expected one of {', '.join(_names(kind, place[:-1]))}"
+    elif reason == "missing" and isinstance(place[-1], str):
+        message = "missing"
+    else:
+        expected = _EXPECTED.get(reason) or context.get("expected") or detail["msg"]
+        if reason == "too_long":
+            expected = f"{context['max_length']} values"
+        elif reason == "missing":  # in a list: its length is wrong, not one of its values
+            expected, place = f"at least {int(place[-1]) + 1} values", place[:-1]
+        # A value from a file may be long or deeply nested.
+        message = f"expected {expected}, got {reprlib.repr(detail['input'])}"
+    return InputError(message, field=_dotted(field, place) or None)
+
+
+def _dotted(field: str, place: _Place) -> str:
+    for key in place:
+        field += f"[{key}]" if isinstance(key, int) else f".{key}" if field else key
+    return field
+
+
+def _names(kind: Any, place: _Place) -> list[str]:
+    """Return the field names of the dataclass at a place inside a type."""
+    if dataclasses.is_dataclass(kind):
+        if not place:
+            return [field.name for field in dataclasses.fields(kind)]
+        return _names(typing.get_type_hints(kind).get(str(place[0])), place[1:])
+    # An index leads into a tuple, a key into a dict, and nothing into an optional value.
+    rest = place[1:] if typing.get_origin(kind) in (tuple, dict) else place
+    return next((names for inner in typing.get_args(kind) if (names := _names(inner, rest))), [])
 
 
 def _read(path: Path, above: tuple[Path, ...] = ()) -> dict[str, Any]:
-    """What a file says, over what the file says that it names as its ``base``."""
+    """Read a file and the file that it names as its ``base``."""
     try:
-        mapping = _yaml(path.read_text())
+        mapping = _yaml(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror}") from error
+        raise InputError(f"cannot be read: {error.strerror}", path=path) from error
     except ValueError as error:
-        raise InputError(f"{path}: not YAML: {error}") from error
+        raise InputError(f"not YAML: {error}", path=path) from error
     if not isinstance(mapping, dict):
-        raise InputError(f"{path}: expected keys and values")
+        raise InputError("expected keys and values", path=path)
+    try:
+        mapping = rename_old_keys(mapping)
+    except InputError as error:
+        raise error.within(path=path) from error
     base = mapping.pop("base", None)
     if base is None:
         return mapping
     if not isinstance(base, str):
-        raise InputError(f"{path}: base: expected a file, got {base!r}")
+        raise InputError(f"expected a file, got {base!r}", field="base", path=path)
     if path in above:
-        raise InputError(f"{path}: base: is based on itself")
+        raise InputError("is based on itself", field="base", path=path)
     return _read(path.parent / base, (*above, path)) | mapping
 
 
-def _set(mapping: Any, change: str) -> None:
-    key, sign, text = change.partition("=")
+def _apply(mapping: Any, change: str) -> None:
+    """Make one change such as ``train.coils=8`` in place."""
+    name, sign, text = change.partition("=")
     if not sign:
-        raise InputError(f"--set {change}: expected key=value")
-    *path, last = key.strip().split(".")
-    for part in path:
+        raise InputError(f"expected key=value, got {change!r}", field="--set")
+    try:
+        value = _yaml(text)
+    except ValueError as error:
+        raise InputError(f"{change!r} is not YAML: {error}", field="--set") from error
+    parts = name.strip().split(".")
+    for part in reversed(parts):
+        value = {part: value}
+    value = rename_old_keys(value)
+    for _ in parts[1:]:
+        ((part, value),) = value.items()
         mapping = mapping.setdefault(part, {})
         if not isinstance(mapping, dict):
-            raise InputError(f"--set {change}: {part} has no keys of its own")
-    try:
-        mapping[last] = _yaml(text)
-    except ValueError as error:
-        raise InputError(f"--set {change}: not YAML: {error}") from error
+            raise InputError(f"{change!r}: {part} has no keys of its own", field="--set")
+    mapping.update(value)
 
 
 def _yaml(text: str) -> Any:
-    """What YAML says, plain values only: no tag makes an object. All that is wrong with it is a ValueError."""
+    """Parse YAML with plain values only: no tag makes an object. Any failure is a ValueError."""
     import yaml
 
     class Loader(yaml.SafeLoader):

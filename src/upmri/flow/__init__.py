@@ -1,1 +1,1 @@
-"""Projected flow matching: the path from data to noise, what is learnt along it, and the way back."""
+"""Flows between images and noise: the path, the projected objective, and samplers."""

@@ -1,51 +1,50 @@
-"""The way back from noise to images that a scan allows, with a network D(A*y, x_t, t, σ₀) that knows the scan.
+"""Sampling with a conditional network D(A*y, x_t, t, σ₀): from noise to images that agree with the data.
 
-D predicts x₀ from the data and from a point of the path x_t = (1−t) x₀ + t x₁. At t = 1 that point says nothing: D is
-the mean of what the data allow, the read-out. Further down D takes sides with the noise that it is shown, and
+D predicts x₀ from the data and from a point of the path x_t = (1−t) x₀ + t x₁. At t = 1 that point holds no
+information about x₀, and D is the posterior mean given the data. At smaller t, D depends on the point, and Euler steps
 
     x̂ = D(A*y, x_t, t),    ê = (x_t − (1−t) x̂)/t,    x_t' = (1−t') x̂ + t' ê
 
-leads from different noise to different images, Euler's way along the straight line from x̂ to ê.
+along the straight line from x̂ to ê lead from different noise to different images.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 
 from upmri.flow.path import interpolate, noise
 from upmri.physics.fourier import mirror
-from upmri.physics.sense import SenseOperator
+from upmri.physics.operator import Operator
 
-Predictor = Callable[[SenseOperator, Tensor, Tensor, Tensor, Tensor], Tensor]
+Predictor = Callable[[Operator, Tensor, Tensor, Tensor, Tensor], Tensor]
 """A, A*y, x_t, t, σ₀ ↦ D."""
 
-# Below this time the noise is weaker than a scan's own, and nothing is left to decide.
+# The last time of a draw: below it the noise is weaker than a scan's own.
 LAST = 0.005
 
 
-# The axes about which a scan is mirrored, one after another.
+# Axes along which a scan is mirrored, for each of its views.
 _MIRRORS: tuple[tuple[int, ...], ...] = ((), (-1,), (-2,), (-2, -1))
 
 
 class Mirrored:
-    """The mean of what D makes of a scan and of its three mirror images, each mirrored back.
+    """The mean of D for a scan and for its three mirror images, each mirrored back.
 
-    What is left of an image's errors when it is made four times in different ways: they are not the same in all.
+    The errors of the four images differ, and their mean has less of them.
     """
 
     def __init__(self, network: Predictor) -> None:
         self._network = network
-        self._operator: SenseOperator | None = None
-        self._mirrored: list[SenseOperator] = []
+        self._operator: Operator | None = None
+        self._mirrored: list[Operator] = []
 
-    def __call__(self, operator: SenseOperator, adjoint: Tensor, noisy: Tensor, t: Tensor, sigma: Tensor) -> Tensor:
+    def __call__(self, operator: Operator, adjoint: Tensor, noisy: Tensor, t: Tensor, sigma: Tensor) -> Tensor:
         """D's mean."""
-        if operator is not self._operator:  # whose factors are worth keeping
-            views = [(_mirror(operator.maps, dims), _mirror(operator.mask, dims)) for dims in _MIRRORS[1:]]
-            self._operator, self._mirrored = operator, [SenseOperator(maps, mask) for maps, mask in views]
+        if operator is not self._operator:  # kept for the next call with the same operator, with its factors
+            self._operator, self._mirrored = operator, [operator.mirror(dims) for dims in _MIRRORS[1:]]
         total = torch.zeros_like(noisy)
         for dims, seen in zip(_MIRRORS, (operator, *self._mirrored), strict=True):
             image = self._network(seen, _mirror(adjoint, dims), _mirror(noisy, dims), t, sigma)
@@ -59,14 +58,14 @@ def _mirror(tensor: Tensor, dims: tuple[int, ...]) -> Tensor:
     return tensor
 
 
-def read_out(network: Predictor, operator: SenseOperator, adjoint: Tensor, sigma: Tensor) -> Tensor:
-    """D(A*y, ·, 1, σ₀): the mean of what the data allow, (slice, H, W)."""
+def posterior_mean(network: Predictor, operator: Operator, adjoint: Tensor, sigma: Tensor) -> Tensor:
+    """D(A*y, ·, 1, σ₀): the posterior mean given the data, (slice, H, W)."""
     return network(operator, adjoint, torch.zeros_like(adjoint), adjoint.real.new_ones(len(adjoint)), sigma)
 
 
 def sample(
     network: Predictor,
-    operator: SenseOperator,
+    operator: Operator,
     mean: Tensor,
     adjoint: Tensor,
     sigma: Tensor,
@@ -74,7 +73,7 @@ def sample(
     count: int,
     steps: int,
     start: float,
-    generator: torch.Generator,
+    generators: Sequence[torch.Generator],
 ) -> Tensor:
     """Draw images (count, slice, H, W), all of them side by side.
 
@@ -85,16 +84,16 @@ def sample(
     operator, adjoint, sigma
         A, A*y, (slice, H, W), and σ₀, (slice,).
     mean
-        The read-out: D above ``start``, where noise drowns whatever else the path could tell.
+        The posterior mean, which D is close to at times above ``start``.
     count, steps
-        Draws, and evaluations of D for each.
+        Number of draws, and of evaluations of D for each.
     start
-        The time to start from; from there to the end the times fall geometrically.
-    generator
-        Of x₁.
+        First time; the following ones decrease geometrically.
+    generators
+        One random generator per slice, for x₁.
     """
     t = _times(start, steps)
-    x1 = noise(mean.expand(count, *mean.shape), generator)
+    x1 = noise(mean.expand(count, *mean.shape), generators)
     x = interpolate(mean.expand_as(x1), x1, mean.real.new_full((1,), t[0]))
     for now, then in zip(t, [*t[1:], 0.0], strict=True):
         predicted = network(operator, adjoint, x, mean.real.new_full((len(adjoint),), now), sigma)

@@ -1,8 +1,8 @@
-"""Diffusion with a network that predicts the noise: its cosine schedule, and the way back with the data in between.
+"""Diffusion with a network that predicts the noise: its cosine schedule, and sampling with data steps in between.
 
     x_t = a_t x₀ + σ_t ε,    a_t² = ᾱ_t,  σ_t² = 1 − ᾱ_t,  ε ~ CN(0, 2I),
 
-at levels t = 0 (data), …, T (noise). The network is asked at t/T.
+at levels t = 0 (data), …, T (noise). The network is evaluated at t/T.
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
+from upmri.core.checks import fraction, in_range
 from upmri.core.errors import InputError
-from upmri.flow.path import Field, evaluate, noise
+from upmri.flow.path import Field, evaluate_field, noise
 from upmri.physics.solve import per_slice
 
 DataStep = Callable[[Tensor, float, float], tuple[Tensor, Tensor | float]]
-"""x̂₀, a', σ' of the next level ↦ x̃₀, and the deviation a channel of the noise that it wants, of each slice or all."""
+"""x̂₀, a', σ' of the next level ↦ x̃₀, and the standard deviation per channel of the noise to add, (slice,) or one."""
 
 # No image is brighter, on the scale where its peak is about 1: at the first levels x̂₀ is an error over a_T = 5e-5.
 BRIGHTEST = 4.0
@@ -40,7 +41,7 @@ class Cosine:
     offset
         s.
     largest
-        β_max: f(T) = 0, and something of the image is to be left.
+        β_max, below 1: f(T) = 0, and some of the image must remain.
     """
 
     levels: int = 1000
@@ -48,12 +49,8 @@ class Cosine:
     largest: float = 0.999
 
     def __post_init__(self) -> None:
-        if not 1 <= self.levels <= 100_000:
-            raise InputError(f"levels: expected 1 to 100000, got {self.levels}")
-        if not 0 <= self.offset <= 1:
-            raise InputError(f"offset: expected 0 to 1, got {self.offset}")
-        if not 0 < self.largest < 1:
-            raise InputError(f"largest: expected a β between 0 and 1, got {self.largest}")
+        in_range(self, levels=(1, 100_000), offset=(0, 1))
+        fraction(self, "largest")
 
     @cached_property
     def signal(self) -> Tensor:
@@ -75,7 +72,7 @@ class Cosine:
     def way_back(self, steps: int) -> list[int]:
         """The levels T, …, 0 of so many steps, evenly spaced."""
         if not 1 <= steps <= self.levels:
-            raise InputError(f"steps: expected 1 to {self.levels}, got {steps}")
+            raise InputError(f"expected 1 to {self.levels}, got {steps}", field="steps")
         return [round(self.levels * i / steps) for i in range(steps, -1, -1)]
 
 
@@ -96,9 +93,9 @@ def denoise(
     *,
     steps: int,
     eta: float,
-    generator: torch.Generator,
+    generators: Sequence[torch.Generator],
 ) -> Tensor:
-    """From noise to an image x̃₀, (…, slice, H, W): at each level a guess, the data's word on it, and less noise.
+    """From noise to an image x̃₀, (…, slice, H, W): at each level an estimate, a step to the data, and less noise.
 
         x̂₀ = (x_t − σ_t ε̂)/a_t,    x_t' = a' x̃₀ + g (η n + √(1−η²) ε̂),    (x̃₀, g) = data_step(x̂₀, a', σ').
 
@@ -107,21 +104,21 @@ def denoise(
     network, schedule
         ε̂ = ε_θ(x_t, t/T), and T.
     x
-        The noise to begin with.
+        Noise at the first level.
     data_step
-        Puts the data into the guess.
+        Step that combines the estimate with the data.
     steps
         Evaluations of the network.
     eta
-        η: the share of the noise that is drawn anew, at each level.
-    generator
-        Of n ~ CN(0, 2I).
+        η, the share of the noise that is drawn anew at each level.
+    generators
+        One random generator per slice, for n ~ CN(0, 2I).
     """
     for now, then in pairwise(schedule.way_back(steps)):
         (a, sigma), (next_a, next_sigma) = schedule.scales(now), schedule.scales(then)
-        eps = evaluate(network, x, now / schedule.levels)
+        eps = evaluate_field(network, x, now / schedule.levels)
         guess = (x - sigma * eps) / a
         guess = guess * (BRIGHTEST / guess.abs()).clamp_max(1)
         image, deviation = data_step(guess, next_a, next_sigma)
-        x = next_a * image + per_slice(deviation, x) * (eta * noise(x, generator) + math.sqrt(1 - eta**2) * eps)
+        x = next_a * image + per_slice(deviation, x) * (eta * noise(x, generators) + math.sqrt(1 - eta**2) * eps)
     return x

@@ -1,55 +1,34 @@
-"""The projected objective without ground truth: one residual, three ways to project it, a divergence where it is due.
+"""The projected objective without ground truth: one residual, three projections of it, and a divergence term.
 
 With noise e in y₀ = A x₀ + e, a network's prediction p of a target u = a' x₀ + b' x₁ (the image: a' = 1, b' = 0; the
-velocity: a' = −1, b' = 1) can be judged only through A. Its error seen through a filter R of N = A*A,
+velocity: a' = −1, b' = 1) can be compared with the data only through A. Its error through a filter R of N = A*A,
 
     E⟨p − u, R N (p − u)⟩ = E⟨p, R N p⟩ − 2 Re E⟨p, R A* u_Y⟩ + 2 Re E⟨p, R A* a' e⟩ + const,    u_Y = a' y₀ + b' A x₁,
 
-has the gradient 2 r in p, r = R (N p − A* u_Y), and a last term that vanishes when p has not seen e, and is otherwise,
-by Stein's lemma, 2 a' σ₀² times the divergence of R A* p in the data (:mod:`upmri.learning.divergence`). R is
+has the gradient 2 r in p, r = R (N p − A* u_Y), and a last term that vanishes when e did not enter p, and is otherwise,
+by Stein's lemma, 2 a' σ₀² times the divergence of R A* p in the data. R is
 
 - N⁺ by k steps of conjugate gradients: the paper's projection, P = N⁺ N;
 - B = (N + λI)⁻¹: the damped one, W = B N;
-- I on lines that the network did not see: no solve, and no divergence.
+- I on lines that were not input to the network: no solve, and no divergence.
 
-With the identity for A and the truth for y₀ all of it is supervised flow matching.
+With the identity for A and a full image for y₀ this is supervised flow matching.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from upmri.physics.solve import conjugate_gradients, per_slice
+from upmri.physics.operator import Operator
+from upmri.physics.solve import conjugate_gradients
 
 
-class Normal(Protocol):
-    """All that is asked of an operator here: N = A*A and (N + λI)⁻¹."""
-
-    def normal(self, image: Tensor) -> Tensor:
-        """N x."""
-
-    def solve(self, rhs: Tensor, damping: float | Tensor) -> Tensor:
-        """(N + λI)⁻¹ b, λ one for all or (slice,)."""
-
-
-class Identity:
-    """A = I: everything is seen."""
-
-    def normal(self, image: Tensor) -> Tensor:
-        """The image."""
-        return image
-
-    def solve(self, rhs: Tensor, damping: float | Tensor) -> Tensor:
-        """(1 + λ)⁻¹ b."""
-        return rhs / (1 + per_slice(damping, rhs))
-
-
-Filter = Callable[[Normal, Tensor], Tensor]
+Filter = Callable[[Operator, Tensor], Tensor]
+"""R as a function of A and an image."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +37,7 @@ class KrylovFilter:
 
     iterations: int = 10
 
-    def __call__(self, operator: Normal, image: Tensor) -> Tensor:
+    def __call__(self, operator: Operator, image: Tensor) -> Tensor:
         """R applied."""
         return conjugate_gradients(operator.normal, image, 0.0, iterations=self.iterations)
 
@@ -69,17 +48,17 @@ class DampedFilter:
 
     damping: float | Tensor
 
-    def __call__(self, operator: Normal, image: Tensor) -> Tensor:
+    def __call__(self, operator: Operator, image: Tensor) -> Tensor:
         """R applied."""
         return operator.solve(image, self.damping)
 
 
-def no_filter(operator: Normal, image: Tensor) -> Tensor:  # noqa: ARG001
+def no_filter(operator: Operator, image: Tensor) -> Tensor:  # noqa: ARG001
     """R = I: the plain error on the sampled lines."""
     return image
 
 
-def projected_loss(prediction: Tensor, operator: Normal, target: Tensor, filter_: Filter) -> Tensor:
+def projected_loss(prediction: Tensor, operator: Operator, target: Tensor, filter_: Filter) -> Tensor:
     """Loss of each slice, (slice,), whose gradient in the prediction is 2 r, r = R (N p − A* u_Y).
 
     Its value is Re⟨p, r − R A* u_Y⟩ = ⟨p, R N p⟩ − 2 Re⟨p, R A* u_Y⟩: the squared error but for a constant.
@@ -89,7 +68,7 @@ def projected_loss(prediction: Tensor, operator: Normal, target: Tensor, filter_
     prediction
         p, (slice, H, W).
     operator
-        A of the lines that judge.
+        A of the loss lines.
     target
         A* u_Y, (slice, H, W).
     filter_
@@ -100,8 +79,8 @@ def projected_loss(prediction: Tensor, operator: Normal, target: Tensor, filter_
 
 
 @torch.no_grad()
-def filtered(prediction: Tensor, operator: Normal, target: Tensor, filter_: Filter, *others: Tensor) -> Tensor:
-    """R applied to N p − A* u_Y, to A* u_Y, and to whatever else it is wanted for, all at once."""
+def filtered(prediction: Tensor, operator: Operator, target: Tensor, filter_: Filter, *others: Tensor) -> Tensor:
+    """R applied to N p − A* u_Y, to A* u_Y and to other images, all at once."""
     return filter_(operator, torch.stack([operator.normal(prediction) - target, target, *others]))
 
 

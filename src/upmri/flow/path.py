@@ -1,8 +1,8 @@
-"""The path x_t = (1−t) x₀ + t x₁ from data (t = 0) to noise (t = 1), x₁ ~ CN(0, 2I), and where on it training looks."""
+"""The path x_t = (1−t) x₀ + t x₁ from data (t = 0) to noise (t = 1), x₁ ~ CN(0, 2I), and the times for training."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -23,14 +23,21 @@ def interpolate(x0: Tensor, x1: Tensor, t: Tensor) -> Tensor:
     return (1 - t) * x0 + t * x1
 
 
-def noise(like: Tensor, generator: torch.Generator) -> Tensor:
-    """x₁ ~ CN(0, 2I): unit variance in each of the two real channels. Drawn where the generator lives."""
+def noise(like: Tensor, generator: torch.Generator | Sequence[torch.Generator]) -> Tensor:
+    """x₁ ~ CN(0, 2I), unit variance in each of the two real channels, drawn on the generator's device.
+
+    Several generators are one for each slice of ``like``, (…, slice, H, W): a slice gets the same numbers alone as
+    within a stack.
+    """
+    if not isinstance(generator, torch.Generator):
+        drawn = [noise(like[..., i : i + 1, :, :], one) for i, one in enumerate(generator)]
+        return torch.cat(drawn, -3)
     real = like.real.dtype
     parts = torch.randn(*like.shape, 2, dtype=real, generator=generator, device=generator.device)
     return torch.view_as_complex(parts).to(like.device)
 
 
-def evaluate(field: Field, z: Tensor, t: float) -> Tensor:
+def evaluate_field(field: Field, z: Tensor, t: float) -> Tensor:
     """f(z, t) of (…, H, W) at one time: all leading axes are slices to the field."""
     flat = z.reshape(-1, *z.shape[-2:])
     times = torch.full((len(flat),), t, dtype=flat.real.dtype, device=flat.device)
@@ -41,12 +48,23 @@ def evaluate(field: Field, z: Tensor, t: float) -> Tensor:
 class TimeLaw:
     """t = sigmoid(location + scale · n), n ~ N(0, 1), with a share of the draws at t = 0 exactly.
 
-    Images that peak at 1 and noise of variance 2 balance near t = 0.15, which location 0 hardly visits.
+    Images that peak at 1 and noise of variance 2 have equal energy near t = 0.15, which location 0 rarely draws.
+
+    Parameters
+    ----------
+    location, scale
+        Mean and standard deviation of logit(t).
+    at_zero
+        Share of the draws at t = 0.
     """
 
     location: float = 0.0
     scale: float = 1.0
     at_zero: float = 0.0
+
+    def draw_each(self, generators: Sequence[torch.Generator]) -> Tensor:
+        """One time from each generator, (slice,), on the CPU."""
+        return torch.cat([self.draw(1, generator) for generator in generators])
 
     def draw(self, count: int, generator: torch.Generator) -> Tensor:
         """Times (count,)."""

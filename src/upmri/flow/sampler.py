@@ -1,26 +1,27 @@
 """From measurements to an image with a velocity network: the paper's cyclic integration, and one evaluation.
 
-The network knows the image-space velocity only through the measurements, v(z, t) = E[x₁ − x₀ | A*y_t] at z = A*y_t,
-y_t = (1−t) y₀ + t A x₁, y₀ = A x₀ + e, e ~ CN(0, σ₀² I). Algorithm 1 goes through its two spaces in a circle. In the
+The network depends on the measurements only, v(z, t) = E[x₁ − x₀ | A*y_t] at z = A*y_t,
+y_t = (1−t) y₀ + t A x₁, y₀ = A x₀ + e, e ~ CN(0, σ₀² I). Algorithm 1 integrates in two spaces: in the
 measurements forwards, from y₀ to the noise y₁ that belongs to it; by x₁ = A⁺y₁ + η (I − P) ζ into image space, P = N⁺N,
 N = A*A; and there backwards, on the line from y₁ to y₀. Only A*y is ever needed, so all of it is done on images.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from upmri.flow.objective import KrylovFilter
-from upmri.flow.path import Field, evaluate, noise
-from upmri.physics.sense import SenseOperator
+from upmri.flow.path import Field, evaluate_field, noise
+from upmri.physics.operator import Operator
 from upmri.physics.solve import per_slice
 
 
 def measurement_field(
-    v: Tensor, operator: SenseOperator, z: Tensor, t: float, sigma: Tensor, iterations: int = 30
+    v: Tensor, operator: Operator, z: Tensor, t: float, sigma: Tensor, iterations: int = 30
 ) -> Tensor:
     """A* u_t, u_t = E[A x₁ − y₀ | y_t]: the field that carries the measurements to noise (Proposition 3).
 
@@ -58,21 +59,21 @@ def measurement_field(
 class Cyclic:
     """Algorithm 1: forwards to y₁ in measurement space, backwards to x₀ in image space, T Euler steps each.
 
-    y_t says nothing about (I − P) x₁, so no network that is fed z(t) can remove the noise that the paper puts there:
+    y_t does not depend on (I − P) x₁, so no network with the input z(t) can remove the noise that the paper puts there:
     for the same y₀ the image with it is the image without it plus (I − P) ζ, ζ ~ CN(0, 2I). Without it, η = 0, the
     default, nothing is drawn at all: the image is a function of y₀, and not a sample of a posterior.
 
     Parameters
     ----------
     steps
-        T. The network is called 2T − 1 times: at t = 0 its answer would not matter.
+        T. The network is evaluated 2T − 1 times: at t = 0 the field does not depend on it.
     iterations
         k of conjugate gradients, for N⁺ and B_t.
     null_noise
-        η = 1, the paper to the letter.
+        η = 1, as in the paper.
     image_fed
-        Ask for v at x(t) in the backward pass, instead of z(t): what was drawn is then seen and can be removed, by a
-        network that takes x(t) for the A*y_t of a scan without gaps.
+        Evaluate v at x(t) in the backward pass, instead of z(t). The noise is then part of the input and can be
+        removed, by a network that treats x(t) as the A*y_t of a fully sampled scan.
     """
 
     steps: int = 10
@@ -82,7 +83,7 @@ class Cyclic:
 
     @torch.no_grad()
     def __call__(
-        self, velocity: Field, operator: SenseOperator, adjoint: Tensor, sigma: Tensor, generator: torch.Generator
+        self, velocity: Field, operator: Operator, adjoint: Tensor, sigma: Tensor, generators: Sequence[torch.Generator]
     ) -> Tensor:
         """x̂, (…, slice, H, W).
 
@@ -103,35 +104,35 @@ class Cyclic:
             A*y₀, (…, slice, H, W); leading axes, as ``adjoint.expand(draws, -1, -1, -1)``, are draws of their own.
         sigma
             σ₀, (slice,).
-        generator
-            Of ζ.
+        generators
+            One random generator per slice, for ζ.
         """
         z1 = self.forward(velocity, operator, adjoint, sigma)
         pseudo_inverse = KrylovFilter(self.iterations)
         x = pseudo_inverse(operator, z1)
         if self.null_noise:
-            zeta = operator.support * noise(adjoint, generator)
+            zeta = operator.support * noise(adjoint, generators)
             x = x + zeta - pseudo_inverse(operator, operator.normal(zeta))
         for i in range(self.steps, 0, -1):
             t, earlier = i / self.steps, (i - 1) / self.steps
             seen = x if self.image_fed else torch.lerp(adjoint, z1, t)
-            x = x - _ask(velocity, operator, seen, t) / self.steps
+            x = x - _velocity(velocity, operator, seen, t) / self.steps
             x = _consistent(x, operator, torch.lerp(adjoint, z1, earlier), self.iterations)
         return x
 
     @torch.no_grad()
-    def forward(self, velocity: Field, operator: SenseOperator, adjoint: Tensor, sigma: Tensor) -> Tensor:
+    def forward(self, velocity: Field, operator: Operator, adjoint: Tensor, sigma: Tensor) -> Tensor:
         """z₁ = A*y₁: from z = A*y₀ by z ← z + A* u_t / T, t = 0, …, 1 − 1/T."""
         z = adjoint
         for i in range(self.steps):
             t = i / self.steps
-            v = _ask(velocity, operator, z, t) if i else z  # at t = 0 any will do
+            v = _velocity(velocity, operator, z, t) if i else z  # at t = 0 any will do
             z = z + measurement_field(v, operator, z, t, sigma, self.iterations) / self.steps
         return z
 
 
 @torch.no_grad()
-def read_out(velocity: Field, operator: SenseOperator, adjoint: Tensor, iterations: int = 30) -> Tensor:
+def single_evaluation(velocity: Field, operator: Operator, adjoint: Tensor, iterations: int = 30) -> Tensor:
     """x̂ = −v(A*y₀, 0), then x̂ ← x̂ − N⁺ (N x̂ − A*y₀): the posterior mean in one evaluation.
 
     At t = 0 the input holds no x₁, and −v = E[x₀ | y₀] is the mean of the whole posterior. Data consistency keeps its
@@ -146,14 +147,14 @@ def read_out(velocity: Field, operator: SenseOperator, adjoint: Tensor, iteratio
     iterations
         Of conjugate gradients, for N⁺; 0 leaves data consistency out.
     """
-    return _consistent(-_ask(velocity, operator, adjoint, 0.0), operator, adjoint, iterations)
+    return _consistent(-_velocity(velocity, operator, adjoint, 0.0), operator, adjoint, iterations)
 
 
-def _ask(velocity: Field, operator: SenseOperator, z: Tensor, t: float) -> Tensor:
-    """v(z, t) for any leading axes, inside the support: outside it A is 0, and nothing taught the network."""
-    return operator.support * evaluate(velocity, z, t)
+def _velocity(velocity: Field, operator: Operator, z: Tensor, t: float) -> Tensor:
+    """v(z, t) for any leading axes, inside the support: outside it A is 0, and the network was not trained."""
+    return operator.support * evaluate_field(velocity, z, t)
 
 
-def _consistent(x: Tensor, operator: SenseOperator, z: Tensor, iterations: int) -> Tensor:
+def _consistent(x: Tensor, operator: Operator, z: Tensor, iterations: int) -> Tensor:
     """The image nearest to x with A*A x = z: x − N⁺ (N x − z)."""
     return x - KrylovFilter(iterations)(operator, operator.normal(x) - z)

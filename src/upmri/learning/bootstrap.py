@@ -1,71 +1,68 @@
-"""How far from the truth an image is, by repeating on the image itself what was done to the truth.
+"""The error of an image by the parametric bootstrap: measure the image again and reconstruct it again.
 
-The image x̂ is scanned again, in the computer: other lines of the same density, fresh noise, y' = A'x̂ + e'. What comes
-of it, x̂', errs about x̂ much as x̂ errs about the truth (the parametric bootstrap), a little less, because x̂ is smoother
-than the truth: a factor that follows the acceleration, fitted on lines that were held out, makes up for it.
+The image x̂ is measured in simulation, with other lines of the same density and fresh noise, y' = A'x̂ + e'. The
+reconstruction x̂' of y' differs from x̂ about as x̂ differs from the true image; a little less, because x̂ is smoother.
+A factor that depends on the acceleration, fitted on held-out lines (:mod:`upmri.learning.spread`), corrects for it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as nnf
 from torch import Tensor
 
-from upmri.physics.masks import calibration_region
-from upmri.physics.sense import SenseOperator
+from upmri.learning.held_out import Reconstruct
+from upmri.learning.regions import calibration
+from upmri.physics.problem import Problem
 from upmri.physics.simulate import complex_normal
 
-# Slices that are worked on side by side.
+# Slices that are reconstructed together.
 _TOGETHER = 16
-# Pixels to each side that a pixel's deviation is taken over.
+# Pixels on each side over which the standard deviation of a pixel is averaged.
 _NEIGHBOURS = 2
 
 
-def errors(
-    reconstruct: Callable[[SenseOperator, Tensor, Tensor], Tensor],
-    operator: SenseOperator,
-    image: Tensor,
-    sigma: Tensor,
-    generator: torch.Generator,
-    count: int,
+def bootstrap_errors(
+    reconstruct: Reconstruct, problem: Problem, image: Tensor, generators: Sequence[torch.Generator], count: int
 ) -> Tensor:
-    """x̂' − x̂ for so many scans of the image, (count, slice, H, W).
+    """x̂' − x̂ for ``count`` simulated measurements of the image, (count, slice, H, W).
 
     Parameters
     ----------
     reconstruct
-        A', A'*y', σ₀ ↦ x̂', for any number of slices.
-    operator, image
-        A and x̂, (slice, H, W).
-    sigma
-        σ₀, (slice,).
-    generator
-        Of lines and noise, on the CPU.
+        Reconstruction of a problem, for any number of slices.
+    problem, image
+        The problem with its operator A and noise level σ₀, and its reconstruction x̂, (slice, H, W).
+    generators
+        Random generators for lines and noise, one per slice, on the CPU.
     count
-        How many.
+        Number of measurements.
     """
     found = []
     together = max(1, _TOGETHER // len(image))
+    data = problem.kspace.shape[1:]
     for first in range(0, count, together):
         size = min(together, count - first)
-        lines = operator.mask.cpu()
-        masks = torch.cat([moved(mask, image.shape[-2], generator)[None] for _ in range(size) for mask in lines])
-        again = SenseOperator(operator.maps.repeat(size, 1, 1, 1), masks)
-        truth = image.repeat(size, 1, 1)
-        shape, deviation = tuple(again.maps.shape), sigma.repeat(size)
-        noise = complex_normal(shape, generator).to(image) * deviation[:, None, None, None]
+        masks, noises = [], []
+        for mask, generator in zip(problem.lines, generators, strict=True):
+            masks.append(torch.stack([moved(mask, image.shape[-2], generator) for _ in range(size)]))
+            noises.append(complex_normal((size, *data), generator).to(image))
+        again = problem.operator.repeat(size).restrict(torch.stack(masks, 1).flatten(0, 1))
+        truth, sigma = image.repeat(size, 1, 1), problem.sigma.repeat(size)
+        noise = torch.stack(noises, 1).flatten(0, 1) * sigma[:, None, None, None]
         adjoint = again.normal(truth) + again.adjoint(noise)
-        found.append((reconstruct(again, adjoint, deviation) - truth).unflatten(0, (size, -1)))
+        measured = Problem.from_adjoint(again, adjoint, sigma, scaled=True)
+        found.append((reconstruct(measured) - truth).unflatten(0, (size, -1)))
     return torch.cat(found)
 
 
 def moved(mask: Tensor, readout: int, generator: torch.Generator) -> Tensor:
-    """Move every line, or point of a 2-D mask, a little: as many as before, and as dense where they were dense.
+    """Move every line, or point of a 2-D mask, a little: the number and the density stay.
 
-    What is fully sampled around DC stays. Each of the others, in random order, goes to a free place at most R away, R
-    the acceleration along each axis of the mask, its own among them.
+    The calibration region stays. Each of the other lines, in random order, moves to a free place at most R away, R the
+    acceleration along each axis of the mask; its own place is one of them.
 
     Parameters
     ----------
@@ -74,14 +71,12 @@ def moved(mask: Tensor, readout: int, generator: torch.Generator) -> Tensor:
     readout
         H.
     generator
-        Of the moves.
+        Random generator for the moves.
     """
-    rows, columns = calibration_region(mask, readout)
-    fixed = torch.zeros_like(mask)
-    fixed[rows if len(mask) > 1 else slice(None), columns] = True
+    fixed = calibration(mask, readout)
     axes = 1 if len(mask) == 1 else 2
     reach = max(1, round(float(mask.numel() / mask.sum()) ** (1 / axes)))
-    result = mask.clone()  # what is fixed is in it
+    result = mask.clone()
     points = (mask & ~fixed).nonzero()
     for index in torch.randperm(len(points), generator=generator).tolist():
         y, x = points[index].tolist()
@@ -94,7 +89,7 @@ def moved(mask: Tensor, readout: int, generator: torch.Generator) -> Tensor:
 
 
 def deviation(drawn: Tensor, mean: Tensor) -> Tensor:
-    """Deviation of the magnitude, (slice, H, W), over a few pixels around each: so few draws say little of one."""
+    """Standard deviation of the magnitude, (slice, H, W), averaged over a few pixels, as there are few draws."""
     variance = (drawn.abs() - mean.abs()).square().mean(0)
     window = 2 * _NEIGHBOURS + 1
     return nnf.avg_pool2d(variance[:, None], window, 1, _NEIGHBOURS, count_include_pad=False)[:, 0].sqrt()

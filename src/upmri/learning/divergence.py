@@ -1,4 +1,4 @@
-"""How much of what goes into a network comes out again: the term that Stein's lemma asks for, with one probe."""
+"""Divergence of a network by Hutchinson's estimate with one probe, for Stein's lemma."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-# A difference quotient's step, as a share of the place. For U-Nets in single precision it is good to a few per mille.
+# Step of the difference quotient, relative to the point. With U-Nets in single precision the error is a few per mille.
 _STEP = 3e-3
 
 
@@ -19,22 +19,22 @@ def divergence(
     Parameters
     ----------
     network
-        x ↦ p, with derivative J. When it draws at random (dropout), it must draw the same each time.
+        x ↦ p, with derivative J. A network with random parts (dropout) must draw the same numbers at each call.
     at
-        Where, (slice, H, W).
+        Point x of the derivative, (slice, H, W).
     probe
         b, (slice, H, W).
     known
-        p at this place, if it was computed: then J b is a difference quotient, for one evaluation more, exact where the
-        network is linear. Otherwise it is taken in forward mode, exact and three times as dear.
+        p at x, if it was computed: then J b is a difference quotient with one more evaluation, exact where the network
+        is linear. Otherwise it is computed in forward mode, which is exact and costs three times as much.
     step
-        Of the quotient, as a share of the place.
+        Step of the quotient, relative to x.
     """
     if known is None:
         change: Tensor = torch.func.jvp(network, (at,), (probe,))[1]
     else:
         with torch.no_grad():
             size = torch.linalg.vector_norm(at, dim=(-2, -1)) / torch.linalg.vector_norm(probe, dim=(-2, -1))
-            length = (step * torch.where(size > 0, size, 1))[:, None, None]  # from 0 there is no share to take
+            length = (step * torch.where(size > 0, size, 1))[:, None, None]  # from 0 there is no relative step
         change = (network(at + length * probe) - known) / length
     return (probe.conj() * change).real.sum((-2, -1))

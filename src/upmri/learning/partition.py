@@ -1,11 +1,11 @@
-"""What learning by splitting the data shares: which samples are given, which judge, and the error on those.
+"""Splits of a scan's samples for self-supervised training (SSDU and its relatives), and the error on the loss samples.
 
-Ω is what a scan sampled. All masks are bool and of the shape of the scan's, (1 or H, W) each, unless it is said.
+Ω is the set of samples of a scan. All masks are bool and of the shape of the scan's, (1 or H, W), unless noted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -13,15 +13,13 @@ import torch
 from torch import Tensor
 
 from upmri.flow.objective import no_filter, projected_loss
-from upmri.physics.masks import calibration_region
-from upmri.physics.sense import SenseOperator
+from upmri.learning.regions import centre, outside_calibration
+from upmri.physics.problem import Problem
 
 Kind = Literal["columns", "points"]
 Density = Literal["uniform", "gaussian"]
 
-# Lines (and, of points, rows) at the centre that are always given.
-_CENTRE = 4
-# Deviation of the Gaussian density, as a share of an axis.
+# Standard deviation of the Gaussian density, as a share of an axis.
 _SPREAD = 0.25
 
 
@@ -31,16 +29,16 @@ class Partition:
 
     Parameters
     ----------
-    judged
+    loss_share
         ρ.
     kind
-        ``columns``: whole lines, where the scan has lines, so that Θ is such a mask as Ω. ``points``: single points of
-        k-space, as published.
+        ``columns``: whole lines, where the scan has lines, so that Θ is a mask of lines, too. ``points``: single points
+        of k-space, as published.
     density
-        Of what is drawn: ``uniform``, or ``gaussian`` around DC with a deviation of a quarter of each axis.
+        Density of Λ: ``uniform``, or ``gaussian`` around DC with a standard deviation of a quarter of each axis.
     """
 
-    judged: float = 0.4
+    loss_share: float = 0.4
     kind: Kind = "columns"
     density: Density = "uniform"
 
@@ -48,31 +46,31 @@ class Partition:
         """Return Θ and Λ; of the shape (H, W) for points, whatever the mask's."""
         if self.kind == "points":
             mask = mask.expand(readout, -1)
-        free = (mask & ~_middle(mask)).flatten().nonzero().flatten()
+        free = (mask & ~centre(mask)).flatten().nonzero().flatten()
         likely = torch.ones(mask.shape)
         if self.density == "gaussian":
             for axis, length in enumerate(mask.shape):
                 if length > 1:
                     at = (torch.arange(length) - length // 2) / (_SPREAD * length)
                     likely *= torch.exp(-at.square() / 2).reshape(-1, 1) if axis == 0 else torch.exp(-at.square() / 2)
-        count = min(len(free), max(1, round(self.judged * int(mask.sum()))))
-        judged = torch.zeros_like(mask, memory_format=torch.contiguous_format)
+        count = min(len(free), max(1, round(self.loss_share * int(mask.sum()))))
+        loss = torch.zeros_like(mask, memory_format=torch.contiguous_format)
         if count:
             picked = torch.multinomial(likely.flatten()[free], count, generator=generator)
-            judged.view(-1)[free[picked]] = True
-        return mask & ~judged, judged
+            loss.view(-1)[free[picked]] = True
+        return mask & ~loss, loss
 
 
 @dataclass(frozen=True)
 class SecondMask:
-    """Λ of the family of Ω, drawn anew: every line outside the calibration region with probability p̃, all within it.
+    """Λ of the same family as Ω: every line outside the calibration region with probability p̃, all within it.
 
-    Ω ∩ Λ is given and Ω∖Λ judges. With p the probability that a scan sampled a line, one that was not given is in Ω∖Λ
-    with probability p (1−p̃)/(1−p p̃), so that errors weighted by (Millard and Chiew 2023)
+    Ω ∩ Λ is the input and Ω∖Λ enters the loss. With p the probability that a scan sampled a line, a line that is not
+    input is in Ω∖Λ with probability p (1−p̃)/(1−p p̃), so that errors weighted by (Millard and Chiew 2023)
 
         w = √((1−p p̃)/(p (1−p̃)))
 
-    add up, in the mean, to the error on all that was not given, sampled or not.
+    have the error on all lines that are not input, sampled or not, as their expectation.
 
     Parameters
     ----------
@@ -83,57 +81,51 @@ class SecondMask:
     kept: float = 0.5
 
     def draw(self, mask: Tensor, readout: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        """Return Ω∩Λ and Ω∖Λ; the latter may happen to be empty."""
+        """Return Ω∩Λ and Ω∖Λ; the latter may be empty."""
         aside = torch.rand(mask.shape, generator=generator) >= self.kept
-        judged = mask & outside(mask, readout) & aside
-        return mask & ~judged, judged
+        loss = mask & outside_calibration(mask, readout) & aside
+        return mask & ~loss, loss
 
     def weight(self, mask: Tensor, readout: int) -> float:
-        """Return w, with p as this mask has it: the share of the lines outside the calibration region it sampled.
+        """Return w, with p the share of the lines outside the calibration region that this mask sampled.
 
-        It is one number, for masks that are of even density there. (A line beside the calibration region is never
-        sampled, or it would belong to it; as it is counted, the sampled ones stand for it, too.)
+        It is one number, for masks of uniform density there. (A line beside the calibration region is never sampled, or
+        it would belong to it. It is counted in p all the same, so that the sampled lines stand for it, too.)
         """
-        outer = outside(mask, readout)
-        # Where nothing outside was sampled, its weight is that of nothing: any number will do.
+        outer = outside_calibration(mask, readout)
+        # Where nothing outside was sampled, there is no loss to weight: any number serves.
         p = max(1, int((mask & outer).sum())) / max(1, int(outer.sum()))
         return float(((1 - p * self.kept) / (p * (1 - self.kept))) ** 0.5)
 
-
-def outside(mask: Tensor, readout: int) -> Tensor:
-    """What lies outside the calibration region; outside the middle of it, if it is all that was sampled."""
-    rows, columns = calibration_region(mask, readout)
-    outer = torch.ones_like(mask, memory_format=torch.contiguous_format)
-    outer[rows if len(mask) > 1 else slice(None), columns] = False
-    return outer if (mask & outer).any() else ~_middle(mask)
+    def squared_weights(self, problem: Problem) -> Tensor:
+        """Return w² of every slice, (slice,)."""
+        readout = problem.operator.shape[-2]
+        return problem.sigma.new_tensor([self.weight(mask, readout) ** 2 for mask in problem.lines])
 
 
 def split(
-    draw: Callable[[Tensor, int, torch.Generator], tuple[Tensor, Tensor]],
-    masks: Tensor,
-    readout: int,
-    generators: Sequence[torch.Generator],
-) -> tuple[Tensor, Tensor]:
-    """Draw what is given and what judges for every slice, by one generator each, (slice, 1 or H, W), on the CPU."""
-    parts = [draw(mask, readout, generator) for mask, generator in zip(masks, generators, strict=True)]
-    given, judged = (torch.stack(part) for part in zip(*parts, strict=True))
-    return given, judged
+    draw: Callable[[Tensor, int, torch.Generator], tuple[Tensor, Tensor]], problem: Problem
+) -> tuple[Problem, Problem]:
+    """Draw the samples that are input and those of the loss, for every slice with its own generator.
+
+    Returns
+    -------
+    tuple of Problem
+        The problem restricted to the input samples, and to the samples of the loss.
+    """
+    readout = problem.operator.shape[-2]
+    parts = [draw(mask, readout, generator) for mask, generator in zip(problem.lines, problem.generators, strict=True)]
+    inputs, loss = (torch.stack(part) for part in zip(*parts, strict=True))
+    return problem.restrict(inputs), problem.restrict(loss)
 
 
-def misfit(image: Tensor, maps: Tensor, mask: Tensor, kspace: Tensor) -> Tensor:
-    """‖M (F S x − y)‖² of each slice, (slice,), over all coils; no graph but that of the image."""
-    operator = SenseOperator(maps, mask)
-    return projected_loss(image, operator, operator.adjoint(kspace), no_filter) + energy(mask, kspace)
+def misfit(image: Tensor, part: Problem) -> Tensor:
+    """‖A x − y‖² of each slice, (slice,), over all coils; gradients flow to the image alone."""
+    return projected_loss(image, part.operator, part.adjoint, no_filter) + energy(part)
 
 
-def energy(mask: Tensor, kspace: Tensor) -> Tensor:
-    """‖M y‖² of each slice, (slice,)."""
-    return (kspace * mask[:, None]).abs().square().sum((1, 2, 3))
-
-
-def _middle(mask: Tensor) -> Tensor:
-    middle = torch.zeros_like(mask, memory_format=torch.contiguous_format)
-    middle[
-        tuple(slice(None) if n == 1 else slice(n // 2 - _CENTRE // 2, n // 2 + _CENTRE // 2) for n in mask.shape)
-    ] = True
-    return middle
+def energy(part: Problem) -> Tensor:
+    """‖y‖² of the sampled entries of each slice, (slice,)."""
+    mask = part.operator.mask
+    sampled = part.kspace if mask is None else part.kspace * mask[:, None]
+    return sampled.abs().square().flatten(1).sum(1)

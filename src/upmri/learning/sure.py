@@ -20,33 +20,29 @@ from torch import Tensor
 
 from upmri.learning.divergence import divergence
 from upmri.learning.partition import misfit
-from upmri.physics.sense import SenseOperator
+from upmri.physics.operator import Operator
+from upmri.physics.problem import Problem
 
-Reconstructor = Callable[[SenseOperator, Tensor], Tensor]
+Reconstructor = Callable[[Operator, Tensor], Tensor]
 """A and A*y ↦ the image, (slice, H, W)."""
 
-# The step of a difference quotient, as a share of the place. For a VarNet and a MoDL that had learnt (96×96, σ₀ = 0.01)
-# it gave the value to 0.1 %, with CNNs in single precision as in bfloat16. Ten times as much bends it by 3 %. A tenth
-# is as good in single precision, but off by 1 % in bfloat16; and the smaller the step, the noisier the gradient, as
-# every ReLU that it switches counts by 1/step.
+# Step of the difference quotient, relative to the point where it is taken. For a trained VarNet and MoDL (96×96,
+# σ₀ = 0.01) the value was right to 0.1 %, with CNNs in single precision as in bfloat16. With ten times the step it is
+# off by 3 %. With a tenth it is as good in single precision, but off by 1 % in bfloat16, and the gradient is noisier:
+# every ReLU that changes its state contributes 1/step.
 _STEP = 1e-2
 
 
 @dataclass(frozen=True)
 class Part:
-    """Samples that count alike: a bool mask (slice, 1 or H, W), and their weight w, (slice,)."""
+    """Samples of equal weight: a bool mask (slice, 1 or H, W), and their weight w, (slice,)."""
 
     mask: Tensor
     weight: Tensor
 
 
 def sure(
-    network: Reconstructor,
-    operator: SenseOperator,
-    kspace: Tensor,
-    sigma: Tensor,
-    unit: Tensor,
-    parts: Sequence[Part] | None = None,
+    network: Reconstructor, problem: Problem, unit: Tensor, parts: Sequence[Part] | None = None
 ) -> tuple[Tensor, Tensor]:
     """Estimate the error ‖√w A (x̂ − x₀)‖² of each slice, (slice,), and return x̂ with it; two evaluations.
 
@@ -55,25 +51,23 @@ def sure(
     Parameters
     ----------
     network
-        f. When it draws at random, it must draw the same each time.
-    operator, kspace
-        A and y, (slice, coil, H, W).
-    sigma
-        σ₀, (slice,).
+        f. A network with random parts (dropout) must draw the same numbers at each call.
+    problem
+        A, y and σ₀.
     unit
-        b ~ CN(0, I), (slice, coil, H, W); what is not sampled is not looked at.
+        b ~ CN(0, I), (slice, coil, H, W); entries that are not sampled are ignored.
     parts
-        w: the samples in parts that have nothing in common. All alike, with weight 1, when not given.
+        Weights w of disjoint sets of samples; weight 1 for all samples when not given.
     """
-    parts = [Part(operator.mask, torch.ones_like(sigma))] if parts is None else parts
+    operator, kspace, sigma = problem.operator, problem.kspace, problem.sigma
+    parts = [Part(problem.lines.to(problem.device), torch.ones_like(sigma))] if parts is None else parts
     roots = torch.stack([part.mask * part.weight.sqrt()[:, None, None] for part in parts]).sum(0)
-    adjoint = operator.adjoint(kspace)
-    image = network(operator, adjoint)
+    image = network(operator, problem.adjoint)
     probe = operator.adjoint(roots[:, None] * unit)
-    spread = divergence(lambda at: network(operator, at), adjoint, probe, known=image, step=_STEP)
+    spread = divergence(lambda at: network(operator, at), problem.adjoint, probe, known=image, step=_STEP)
     error = 2 * sigma.square() * spread
     for part in parts:
         count = part.mask.to(sigma.dtype).mean((1, 2)) * kspace[0].numel()
         expected = sigma.square() * count
-        error = error + part.weight * (misfit(image, operator.maps, part.mask, kspace) - expected)
+        error = error + part.weight * (misfit(image, problem.restrict(part.mask)) - expected)
     return error, image

@@ -1,4 +1,4 @@
-"""Ambient diffusion (Daras et al. 2023, Aali et al. 2024): a diffusion prior learnt from scans with gaps."""
+"""Ambient diffusion (Daras et al. 2023, Aali et al. 2024): a diffusion prior from undersampled scans."""
 
 from __future__ import annotations
 
@@ -7,46 +7,43 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from upmri.core.errors import InputError
-from upmri.flow.diffusion import Cosine, DataStep, denoise
-from upmri.flow.path import Field, noise
+from upmri.core.checks import fraction
+from upmri.flow.diffusion import Cosine
+from upmri.flow.path import Field
 from upmri.learning.divergence import divergence
 from upmri.learning.partition import SecondMask, misfit, split
-from upmri.methods.base import Problem
-from upmri.methods.ddnm import Diffusion, DiffusionLesson
-from upmri.methods.dds import proximal_step
-from upmri.physics.sense import SenseOperator
-from upmri.training.data import Batch
-
-# Validation looks at an image of so many steps, always from the same noise.
-_GLANCE = 20
-_ETA = 0.85
+from upmri.learning.training_noise import path_noise
+from upmri.methods.base import Objective
+from upmri.methods.ddnm import DiffusionObjective
+from upmri.methods.dds import ProximalDiffusion
+from upmri.physics.operator import Operator
+from upmri.physics.problem import Problem
 
 
 @dataclass(frozen=True)
-class AmbientLesson(DiffusionLesson):
-    """What a scan sampled, Ω, is masked again, anew every step; the network is to find all of it, through noise.
+class AmbientObjective(DiffusionObjective):
+    """The samples Ω of a scan are masked again at every step; from noisy input the network predicts all of them.
 
-    With Λ ⊂ Ω, A the operator of its lines, N = A*A, and ε ~ CN(0, 2I), the network h sees the lines of Λ of a noisy
-    image a_t x₀ + σ_t ε, which takes no more than the data, and says what x₀ is:
+    With Λ ⊂ Ω, A the operator of its lines, N = A*A, and ε ~ CN(0, 2I), the input of the network h are the lines of Λ
+    of a noisy image a_t x₀ + σ_t ε, which needs the data alone, and its output is an estimate of x₀:
 
         ‖A_Ω h(z_t, t) − y_Ω‖² → min,    z_t = a_t A_Λ*y + σ_t N_Λ ε.
 
-    It cannot tell the lines that were taken away from those never sampled, so it must learn both. All of Ω judges: left
-    to Ω∖Λ alone, nothing would hold what it says of the lines it sees. The noise of the data on Λ, which is in z_t and
-    in what judges, is left alone: σ_t ε hides it but at the few levels in a hundred where σ_t is not much above σ₀,
-    and there the data have their own say. The mask is not shown: N_Λ ε bears its mark.
+    The network cannot distinguish lines that were removed from lines that were never sampled, so it must learn both.
+    The loss is on all of Ω: on Ω∖Λ alone, nothing would determine the output on the input lines. The noise of the data
+    on Λ, which is in z_t and in the loss, is not corrected by default: σ_t ε is much larger but at a few percent of the
+    levels, where the data step dominates. The mask is not an input: N_Λ ε depends on it.
 
     Parameters
     ----------
     size, schedule
-        Of the U-Net; a_t and σ_t.
+        Size of the U-Net; a_t and σ_t.
     kept
-        Probability that a line outside the calibration region is in Λ. A reconstruction shows all of Ω: far from 1 the
-        network would not know such inputs.
+        Probability that a line outside the calibration region is in Λ. At reconstruction all of Ω is input: far from 1
+        such input would be new to the network.
     divergence
-        Correct for the noise on Λ, + 2 a_t σ₀² Re⟨b, J_h b⟩ with b = A_Λ*ε', ε' ~ CN(0, I): unbiased at all levels, for
-        one evaluation more.
+        Whether to correct for the noise on Λ, + 2 a_t σ₀² Re⟨b, J_h b⟩ with b = A_Λ*ε', ε' ~ CN(0, I): unbiased at all
+        levels, at the cost of one more evaluation.
     """
 
     kept: float = 0.75
@@ -55,47 +52,38 @@ class AmbientLesson(DiffusionLesson):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 0 < self.kept < 1:
-            raise InputError(f"lesson.kept: expected a probability between 0 and 1, got {self.kept}")
+        fraction(self, "kept")
 
-    def loss(self, network: nn.Module, batch: Batch) -> Tensor:
-        """The error on Ω, a pixel, (slice,)."""
-        level = self.schedule.draw(batch.generators)
-        given, _ = split(SecondMask(self.kept).draw, batch.lines, batch.kspace.shape[-2], batch.generators)
-        shown = SenseOperator(batch.maps, given)
-        a, sigma = _scales(self.schedule, level, batch.maps)
-        z = a * shown.adjoint(batch.kspace) + sigma * shown.normal(batch.noise())
+    def loss(self, network: nn.Module, problem: Problem) -> Tensor:
+        """Error on Ω per pixel, (slice,)."""
+        level = self.schedule.draw(problem.generators)
+        inputs, _ = split(SecondMask(self.kept).draw, problem)
+        a, sigma = _scales(self.schedule, level, problem.adjoint)
+        z = a * inputs.adjoint + sigma * inputs.operator.normal(path_noise(problem))
         t = (level / self.schedule.levels).to(sigma)
 
         def image(at: Tensor) -> Tensor:
-            torch.manual_seed(batch.seeds[0])  # the same dropout each time
+            torch.manual_seed(problem.seeds[0])  # the same dropout at each call
             x: Tensor = network(at, t)
             return x
 
         x = image(z)
-        loss = misfit(x, batch.maps, batch.mask, batch.kspace)
+        loss = misfit(x, problem)
         if self.divergence:
-            probe = batch.unit_noise(*batch.kspace.shape[1:])
-            term = divergence(image, z, shown.adjoint(probe), known=x)
-            loss = loss + 2 * a[:, 0, 0] * batch.sigma.square() * term
+            probe = problem.unit_noise(*problem.kspace.shape[1:])
+            term = divergence(image, z, inputs.operator.adjoint(probe), known=x)
+            loss = loss + 2 * a[:, 0, 0] * problem.sigma.square() * term
         return loss / z[0].numel()
-
-    def predict(self, network: nn.Module, operator: SenseOperator, kspace: Tensor, sigma: Tensor) -> Tensor:  # noqa: ARG002
-        """A draw in a few steps."""
-        adjoint, generator = operator.adjoint(kspace), torch.Generator().manual_seed(0)
-        field = noise_in(network, self.schedule, operator)
-        data_step, start = proximal_step(operator, adjoint, 1.0), noise(adjoint, generator)
-        return denoise(field, self.schedule, start, data_step, steps=_GLANCE, eta=_ETA, generator=generator)
 
 
 @dataclass(frozen=True)
-class Ambient(Diffusion):
-    """One draw, as ``dds`` makes it; the network is shown what the scan's own lines hold of the noisy image.
+class Ambient(ProximalDiffusion):
+    """One draw with the data step of ``dds``; the input of the network are the scan's own lines of the noisy image.
 
     Parameters
     ----------
     model
-        A file of weights trained with ``method: ambient``.
+        Weights trained with ``method: ambient``.
     steps, eta
         Evaluations, and the share of the noise that is drawn anew.
     weight
@@ -103,34 +91,18 @@ class Ambient(Diffusion):
     """
 
     name = "ambient"
-    summary = "a diffusion prior from undersampled scans, drawn to the data as in dds (Daras 2023, Aali 2024)"
+    summary = "a diffusion prior from undersampled scans, with the data step of dds (Daras 2023, Aali 2024)"
     needs = "undersampled scans"
-    lesson = AmbientLesson
+    objective = AmbientObjective
 
-    weight: float = 1.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not self.weight > 0:
-            raise InputError(f"weight: expected w > 0, got {self.weight}")
-
-    def data_step(self, problem: Problem) -> DataStep:
-        """The proximal step of ``dds``."""
-        return proximal_step(problem.operator, problem.adjoint, self.weight)
-
-    def reconstruct(self, problem: Problem) -> Tensor:
-        """From noise, drawn in the whole image, to one image that the data allow."""
-        model, generator = self.load(problem), problem.generator
-        assert isinstance(model.lesson, AmbientLesson)  # noqa: S101  `load` has seen to it
-        return denoise(
-            noise_in(model.network, model.lesson.schedule, problem.operator), model.lesson.schedule,
-            noise(problem.adjoint, generator), self.data_step(problem),
-            steps=self.steps, eta=self.eta, generator=generator,
-        )  # fmt: skip
+    def noise_field(self, objective: Objective, problem: Problem) -> tuple[Field, Cosine]:
+        """Return the noise that remains beside the network's image, and the schedule."""
+        assert isinstance(objective, AmbientObjective)  # noqa: S101  `prior` has checked it
+        return noise_in(self.prior.network, objective.schedule, problem.operator), objective.schedule
 
 
-def noise_in(image: Field, schedule: Cosine, operator: SenseOperator) -> Field:
-    """ε̂(x_t, t) = (x_t − a_t h(N x_t, t))/σ_t: the noise that a network leaves which tells the image."""
+def noise_in(image: Field, schedule: Cosine, operator: Operator) -> Field:
+    """ε̂(x_t, t) = (x_t − a_t h(N x_t, t))/σ_t: the noise that remains beside a network's image."""
 
     def field(x: Tensor, t: Tensor) -> Tensor:
         a, sigma = _scales(schedule, (t * schedule.levels).round().long(), x)

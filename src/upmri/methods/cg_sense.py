@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from upmri.core.errors import InputError
-from upmri.methods.base import Method, Problem
+from upmri.core.checks import at_least
+from upmri.methods.base import Method
+from upmri.physics.problem import Problem
 from upmri.physics.solve import conjugate_gradients
 
 
@@ -27,8 +28,7 @@ class CgSense(Method):
     steps: int = 10
 
     def __post_init__(self) -> None:
-        if self.steps < 1:
-            raise InputError(f"steps: expected at least 1, got {self.steps}")
+        at_least(self, 1, "steps")
 
     def reconstruct(self, problem: Problem) -> Tensor:
         """The k-th iterate."""

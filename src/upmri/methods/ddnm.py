@@ -1,4 +1,4 @@
-"""DDNM⁺ (Wang, Yu and Zhang 2023): a diffusion prior learnt from full images, whose guesses take the data's range."""
+"""DDNM⁺ (Wang, Yu and Zhang 2023): a diffusion prior from full images, whose estimates get their range from the data."""
 
 from __future__ import annotations
 
@@ -9,141 +9,126 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from upmri.core.errors import InputError
+from upmri.core.checks import at_least, in_range, positive
 from upmri.flow.diffusion import Cosine, DataStep, denoise, noise_loss
-from upmri.flow.path import noise
-from upmri.methods.base import Lesson, Problem
+from upmri.flow.path import Field, noise
+from upmri.learning.training_noise import path_noise
+from upmri.methods.backbones import ImageBackbone
+from upmri.methods.base import Objective
 from upmri.methods.learned import Learned
-from upmri.methods.sense import default_damping
-from upmri.networks.adm import SIZES
-from upmri.networks.image import ImageNetwork
-from upmri.physics.sense import SenseOperator
+from upmri.methods.supervised import full_image
+from upmri.physics.operator import Operator
+from upmri.physics.problem import Problem
+from upmri.physics.sense import sense_damping
 from upmri.physics.solve import per_slice
-from upmri.training.data import Batch
-
-# Validation looks at an image of so many steps, always from the same noise.
-_GLANCE = 20
-_ETA = 0.85
 
 
 @dataclass(frozen=True)
-class DiffusionLesson(Lesson):
-    """Denoising: ‖ε_θ(a_t x₀ + σ_t ε, t) − ε‖² → min over full images x₀, at levels t that are all as likely.
+class DiffusionObjective(ImageBackbone):
+    """Denoising: ‖ε_θ(a_t x₀ + σ_t ε, t) − ε‖² → min over full images x₀, all levels t with equal probability.
 
     Parameters
     ----------
     size
-        Of the U-Net.
+        Size of the U-Net.
     schedule
         a_t and σ_t.
     """
 
-    size: str = "small"
     schedule: Cosine = field(default_factory=Cosine)
     supervised = True
 
-    def __post_init__(self) -> None:
-        if self.size not in SIZES:
-            raise InputError(f"lesson.size: expected one of {', '.join(SIZES)}, got {self.size!r}")
-
-    def network(self) -> nn.Module:
-        """The plain U-Net."""
-        return ImageNetwork(self.size)
-
-    def loss(self, network: nn.Module, batch: Batch) -> Tensor:
-        """The error of the noise, a pixel, (slice,)."""
-        return noise_loss(network, self.schedule, batch.truth, batch.noise(), self.schedule.draw(batch.generators))
-
-    def predict(self, network: nn.Module, operator: SenseOperator, kspace: Tensor, sigma: Tensor) -> Tensor:
-        """DDNM⁺ in a few steps."""
-        adjoint, generator = operator.adjoint(kspace), torch.Generator().manual_seed(0)
-        data_step = range_step(operator, adjoint, sigma, default_damping(sigma))
-        start = noise(adjoint, generator)
-        return denoise(network, self.schedule, start, data_step, steps=_GLANCE, eta=_ETA, generator=generator)
+    def loss(self, network: nn.Module, problem: Problem) -> Tensor:
+        """Error of the predicted noise per pixel, (slice,)."""
+        level = self.schedule.draw(problem.generators)
+        return noise_loss(network, self.schedule, full_image(problem), path_noise(problem), level)
 
 
 @dataclass(frozen=True)
 class Diffusion(Learned):
-    """What methods on the weights of ``ddnm`` share.
+    """One draw from noise by a diffusion network, with a data step at every level.
 
     Parameters
     ----------
     model
-        A file of weights trained with ``method: ddnm``.
+        Weights trained with ``method: ddnm``.
     steps
         Evaluations of the network.
     eta
-        η: the share of the noise that is drawn anew at each step, 0 (a function of the first noise) to 1.
+        η, the share of the noise that is drawn anew at each step, 0 (determined by the first noise) to 1.
     """
 
     needs = "full images"
     evaluations = 100
-    lesson = DiffusionLesson
+    objective = DiffusionObjective
+    validation = {"steps": 20}
 
     steps: int = 100
-    eta: float = _ETA
+    eta: float = 0.85
 
     def __post_init__(self) -> None:
-        if self.steps < 1:
-            raise InputError(f"steps: expected at least 1, got {self.steps}")
-        if not 0 <= self.eta <= 1:
-            raise InputError(f"eta: expected 0 to 1, got {self.eta}")
+        at_least(self, 1, "steps")
+        in_range(self, eta=(0, 1))
 
     @abstractmethod
     def data_step(self, problem: Problem) -> DataStep:
-        """How the data enter."""
+        """Return the step that combines an estimate with the data."""
+
+    def noise_field(self, objective: Objective, problem: Problem) -> tuple[Field, Cosine]:  # noqa: ARG002
+        """Return the network that predicts the noise, and its schedule."""
+        assert isinstance(objective, DiffusionObjective)  # noqa: S101  `prior` has checked it
+        return self.prior.network, objective.schedule
 
     def reconstruct(self, problem: Problem) -> Tensor:
-        """From noise, drawn in the whole image, to one image that the data allow."""
-        model, generator = self.load(problem), problem.generator
-        assert isinstance(model.lesson, DiffusionLesson)  # noqa: S101  `load` has seen to it
+        """One draw, from noise in the whole image."""
+        network, schedule = self.noise_field(self.prior.objective, problem)
         return denoise(
-            model.network, model.lesson.schedule, noise(problem.adjoint, generator), self.data_step(problem),
-            steps=self.steps, eta=self.eta, generator=generator,
+            network, schedule, noise(problem.adjoint, problem.generators), self.data_step(problem),
+            steps=self.steps, eta=self.eta, generators=problem.generators,
         )  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Ddnm(Diffusion):
-    """One draw: at every level the range of A* is taken from the data, and the null space from the network's guess.
+    """One draw: at every level the range of A* comes from the data, and the null space from the network's estimate.
 
-    The image that is left at the end is the network's own where there is noise in the data, and consistent with them
-    where there is none; see :func:`range_step`.
+    The final image is the network's own where the data are noisy, and consistent with the data where they are not; see
+    :func:`range_step`.
 
     Parameters
     ----------
     model, steps, eta
         Weights, evaluations, and the share of the noise that is drawn anew.
     damping
-        λ in A⁺ = (N + λI)⁻¹ A*; SENSE's, from σ₀, when not given.
+        λ in A⁺ = (N + λI)⁻¹ A*; that of SENSE, from σ₀, when not given.
     """
 
     name = "ddnm"
-    summary = "a diffusion prior, guesses made consistent by the pseudo-inverse (DDNM⁺, Wang 2023)"
+    summary = "a diffusion prior, estimates made consistent by the pseudo-inverse (DDNM⁺, Wang 2023)"
 
     damping: float | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.damping is not None and not self.damping > 0:
-            raise InputError(f"damping: expected λ > 0, got {self.damping}")
+        if self.damping is not None:
+            positive(self, "damping")
 
     def data_step(self, problem: Problem) -> DataStep:
         """DDNM⁺."""
-        damping = default_damping(problem.sigma) if self.damping is None else self.damping
+        damping = sense_damping(problem.sigma) if self.damping is None else self.damping
         return range_step(problem.operator, problem.adjoint, problem.sigma, damping)
 
 
-def range_step(operator: SenseOperator, adjoint: Tensor, sigma: Tensor, damping: float | Tensor) -> DataStep:
-    """x̃₀ = x̂₀ − μ A⁺(A x̂₀ − y), with as much noise as it then lacks.
+def range_step(operator: Operator, adjoint: Tensor, sigma: Tensor, damping: float | Tensor) -> DataStep:
+    """x̃₀ = x̂₀ − μ A⁺(A x̂₀ − y), and the standard deviation g of the noise that is still to be added.
 
-    The data's noise, σ_y = σ₀/√2 a channel, comes with them: a' σ_y of the σ' that the next level is to have. So
+    The noise of the data, σ_y = σ₀/√2 per channel, is part of them: a' σ_y of the σ' of the next level. So
 
         μ = 1,             g² = σ'² − a'² σ_y²    where σ' ≥ a' σ_y,
-        μ = σ'/(a' σ_y),   g = 0                  below, the last step (σ' = 0) among them.
+        μ = σ'/(a' σ_y),   g = 0                  below, for example at the last step (σ' = 0).
 
-    That is the rule for singular values of 1; where those of A are smaller, A⁺ makes the noise larger, and only its
-    damping holds it.
+    This is the rule for singular values of 1. Where those of A are smaller, A⁺ amplifies the noise, limited by its
+    damping.
 
     Parameters
     ----------
@@ -155,9 +140,9 @@ def range_step(operator: SenseOperator, adjoint: Tensor, sigma: Tensor, damping:
     support, channel = operator.support, sigma / math.sqrt(2)
 
     def step(guess: Tensor, a: float, level: float) -> tuple[Tensor, Tensor]:
-        guess, told = support * guess, a * channel
-        share = torch.where(level >= told, 1.0, level / told)
+        guess, known = support * guess, a * channel
+        share = torch.where(level >= known, 1.0, level / known)
         back = operator.solve(operator.normal(guess) - adjoint, damping)
-        return guess - per_slice(share, guess) * back, (level**2 - told.square()).clamp_min(0).sqrt()
+        return guess - per_slice(share, guess) * back, (level**2 - known.square()).clamp_min(0).sqrt()
 
     return step

@@ -6,18 +6,16 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from upmri.core.errors import InputError
+from upmri.core.checks import positive
 from upmri.flow.diffusion import DataStep
-from upmri.methods.base import Problem
 from upmri.methods.ddnm import Diffusion
-from upmri.physics.sense import SenseOperator
+from upmri.physics.operator import Operator
+from upmri.physics.problem import Problem
 
 
 @dataclass(frozen=True)
-class Dds(Diffusion):
-    """One draw: at every level the network's guess is drawn to the data, x̃₀ = argmin ‖x − x̂₀‖² + w ‖Ax − y‖².
-
-    The published method stops conjugate gradients after a few iterations; here the minimum is found exactly.
+class ProximalDiffusion(Diffusion):
+    """One draw: at every level the estimate moves towards the data, x̃₀ = argmin ‖x − x̂₀‖² + w ‖Ax − y‖².
 
     Parameters
     ----------
@@ -27,23 +25,35 @@ class Dds(Diffusion):
         w.
     """
 
-    name = "dds"
-    summary = "the diffusion prior of ddnm, guesses drawn to the data by a proximal step (Chung 2024)"
-    weights_of = "ddnm"
-
     weight: float = 1.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not self.weight > 0:
-            raise InputError(f"weight: expected w > 0, got {self.weight}")
+        positive(self, "weight")
 
     def data_step(self, problem: Problem) -> DataStep:
         """The proximal step."""
         return proximal_step(problem.operator, problem.adjoint, self.weight)
 
 
-def proximal_step(operator: SenseOperator, adjoint: Tensor, weight: float) -> DataStep:
+@dataclass(frozen=True)
+class Dds(ProximalDiffusion):
+    """The proximal step with the network of ``ddnm``.
+
+    The published method stops conjugate gradients after a few iterations; here the minimum is found exactly.
+
+    Parameters
+    ----------
+    model, steps, eta, weight
+        See :class:`ProximalDiffusion`.
+    """
+
+    name = "dds"
+    summary = "the diffusion prior of ddnm with a proximal step to the data (Chung 2024)"
+    weights_of = "ddnm"
+
+
+def proximal_step(operator: Operator, adjoint: Tensor, weight: float) -> DataStep:
     """x̃₀ = (I + w N)⁻¹ (x̂₀ + w A*y), with all the noise of the next level, σ'."""
     support = operator.support
 

@@ -1,66 +1,65 @@
-"""DPS (Chung et al. 2023): the diffusion prior of ``ddnm``, pulled to the data at each level."""
+"""DPS (Chung et al. 2023): the diffusion prior of ``ddnm``, with a gradient step to the data at each level."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
 import torch
 from torch import Tensor
 
-from upmri.core.errors import InputError
+from upmri.core.checks import at_least
 from upmri.flow.diffusion import BRIGHTEST, Cosine
-from upmri.flow.path import Field, evaluate, noise
-from upmri.methods.base import Problem
-from upmri.methods.ddnm import DiffusionLesson
+from upmri.flow.path import Field, evaluate_field, noise
+from upmri.methods.ddnm import DiffusionObjective
 from upmri.methods.learned import Learned
-from upmri.physics.sense import SenseOperator
+from upmri.physics.operator import Operator
+from upmri.physics.problem import Problem
 
 
 @dataclass(frozen=True)
 class Dps(Learned):
-    """One draw: ancestral sampling, pulled to the data through the network's own derivative.
+    """One draw: ancestral sampling with the gradient of the data misfit, through the network's derivative.
 
     Parameters
     ----------
     model
-        A file of weights trained with ``method: ddnm``.
+        Weights trained with ``method: ddnm``.
     steps
         Evaluations of the network, and of its derivative.
     strength
-        ζ, the length of the pull.
+        ζ, the length of the gradient step.
     """
 
     name = "dps"
-    summary = "the diffusion prior of ddnm, pulled to the data by the misfit's gradient (Chung 2023)"
+    summary = "the diffusion prior of ddnm, with gradient steps on the data misfit (Chung 2023)"
     needs = "full images"
     evaluations = 1000
-    lesson = DiffusionLesson
+    objective = DiffusionObjective
     weights_of = "ddnm"
 
     steps: int = 1000
     strength: float = 1.0
 
     def __post_init__(self) -> None:
-        if self.steps < 1:
-            raise InputError(f"steps: expected at least 1, got {self.steps}")
-        if not self.strength >= 0:
-            raise InputError(f"strength: expected ζ ≥ 0, got {self.strength}")
+        at_least(self, 1, "steps")
+        at_least(self, 0, "strength")
 
     def reconstruct(self, problem: Problem) -> Tensor:
-        """From noise to one image that the data allow."""
-        model = self.load(problem)
-        assert isinstance(model.lesson, DiffusionLesson)  # noqa: S101  `load` has seen to it
-        x, schedule = noise(problem.adjoint, problem.generator), model.lesson.schedule
+        """One draw, from noise."""
+        network, objective = self.prior.network, self.prior.objective
+        assert isinstance(objective, DiffusionObjective)  # noqa: S101  `prior` has checked it
+        x, schedule = noise(problem.adjoint, problem.generators), objective.schedule
         for now, then in pairwise(schedule.way_back(self.steps)):
-            guess, slope = pull(model.network, schedule, problem.operator, problem.kspace, x, now)
-            x = ancestor(schedule, x, guess, now, then, problem.generator) - self.strength * slope
+            guess, slope = misfit_gradient(network, schedule, problem.operator, problem.kspace, x, now)
+            x = ancestor(schedule, x, guess, now, then, problem.generators) - self.strength * slope
         return problem.operator.support * x
 
 
-def pull(
-    network: Field, schedule: Cosine, operator: SenseOperator, kspace: Tensor, x: Tensor, level: int
+def misfit_gradient(
+    network: Field, schedule: Cosine, operator: Operator, kspace: Tensor, x: Tensor, level: int
 ) -> tuple[Tensor, Tensor]:
     """x̂₀ = (x_t − σ_t ε_θ(x_t, t))/a_t, and the gradient of ‖y − A x̂₀‖ in x_t, real channels, of each slice.
 
@@ -78,15 +77,15 @@ def pull(
     a, sigma = schedule.scales(level)
     with torch.enable_grad():
         at = x.detach().requires_grad_()
-        guess = (at - sigma * evaluate(network, at, level / schedule.levels)) / a
+        guess = (at - sigma * evaluate_field(network, at, level / schedule.levels)) / a
         guess = guess * (BRIGHTEST / guess.abs().clamp_min(BRIGHTEST))
-    gap = operator.forward(guess.detach()) - kspace
-    size = torch.linalg.vector_norm(gap, dim=(1, 2, 3)).clamp_min(torch.finfo(gap.real.dtype).tiny)
-    (slope,) = torch.autograd.grad(guess, at, operator.adjoint(gap) / size[:, None, None])
+    gap = operator(guess.detach()) - kspace
+    size = torch.linalg.vector_norm(gap.flatten(1), dim=1).clamp_min(torch.finfo(gap.real.dtype).tiny)
+    (slope,) = torch.autograd.grad(guess, at, operator.H(gap) / size[:, None, None])
     return guess.detach(), slope
 
 
-def ancestor(schedule: Cosine, x: Tensor, guess: Tensor, now: int, then: int, generator: torch.Generator) -> Tensor:
+def ancestor(schedule: Cosine, x: Tensor, guess: Tensor, now: int, then: int, generators: Sequence[torch.Generator]) -> Tensor:
     """Draw x_t' given x_t and x₀ = x̂₀, t' < t: normal in each channel.
 
         μ = (a' (1−α) x̂₀ + √α σ'² x_t)/σ²,    d = √(1−α) σ'/σ,    α = ᾱ_t/ᾱ_t',
@@ -96,13 +95,13 @@ def ancestor(schedule: Cosine, x: Tensor, guess: Tensor, now: int, then: int, ge
     Parameters
     ----------
     schedule, now, then
-        Levels, t and t'.
+        Schedule and its levels t and t'.
     x, guess
         x_t and x̂₀, (slice, H, W).
-    generator
-        Of the noise.
+    generators
+        One random generator per slice.
     """
     (a, sigma), (next_a, next_sigma) = schedule.scales(now), schedule.scales(then)
     alpha = (a / next_a) ** 2
     mean = (next_a * (1 - alpha) * guess + math.sqrt(alpha) * next_sigma**2 * x) / sigma**2
-    return mean + math.sqrt(1 - alpha) * next_sigma / sigma * noise(x, generator)
+    return mean + math.sqrt(1 - alpha) * next_sigma / sigma * noise(x, generators)

@@ -9,19 +9,20 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from upmri.core.errors import InputError
-from upmri.methods import sense
-from upmri.methods.base import Method, Problem
-from upmri.physics.sense import SenseOperator
+from upmri.core.checks import at_least
+from upmri.methods.base import Method
+from upmri.physics.operator import Operator
+from upmri.physics.problem import Problem
+from upmri.physics.sense import SenseOperator, sense_damping
 from upmri.physics.solve import per_slice
 from upmri.physics.wavelet import Wavelet
 
-# Four shifts in a row see each parity once; left to chance, the finest scale swings by half a dB with the draw.
+# Four shifts in a row have each parity once; at random, the result at the finest scale varies by half a dB.
 _PARITIES = (0, 0), (1, 1), (0, 1), (1, 0)
-_COARSE = 0.01  # the most that the approximation is damped with: it stands well above the noise
+_COARSE = 0.01  # largest damping of the approximation coefficients, which are well above the noise
 
 
-def default_damping(sigma: Tensor) -> Tensor:
+def wavelet_damping(sigma: Tensor) -> Tensor:
     """λ = 1.2 σ^1.5 for noise σ on the problem's scale, (slice,).
 
     Near the best λ for brains and hearts, 4× and 8×, σ from 0.002 to 0.1; the floor covers noise-free simulations.
@@ -30,7 +31,7 @@ def default_damping(sigma: Tensor) -> Tensor:
 
 
 def fista(
-    operator: SenseOperator,
+    operator: Operator,
     adjoint: Tensor,
     lam: float | Tensor,
     mu: float | Tensor,
@@ -72,7 +73,7 @@ def fista(
     h, w = adjoint.shape[-2:]
     height, width = wavelet.padded(h, w)
     margin = (0, width - w, 0, height - h)
-    norm = operator.maps.abs().square().sum(1).flatten(1).amax(1)
+    norm = _largest_eigenvalue(operator, adjoint)
     tau = torch.where(norm > 0, 1 / norm, 1)[:, None, None]
     coarser = wavelet.levels + 1 - wavelet.scales(height, width).to(adjoint.device)  # by so many scales c_{L+1} is
     threshold = tau * per_slice(lam, adjoint) * (coarser > 0)
@@ -96,11 +97,19 @@ def soft(values: Tensor, threshold: float | Tensor) -> Tensor:
     return values * torch.where(size > threshold, 1 - threshold / size, 0)
 
 
-def misfit(operator: SenseOperator, kspace: Tensor, image: Tensor) -> Tensor:
+def _largest_eigenvalue(operator: Operator, like: Tensor) -> Tensor:
+    """Upper bound of ‖N‖, (slice,): max Σ|S_c|² for SENSE, a little over the estimate for other operators."""
+    if isinstance(operator, SenseOperator):
+        return operator.maps.abs().square().sum(1).flatten(1).amax(1)
+    return like.real.new_full((len(like),), 1.05 * operator.norm())
+
+
+def _residual(problem: Problem, image: Tensor) -> Tensor:
     """Root mean square of Ax − y over the samples, (slice,)."""
-    coils, h = kspace.shape[1:3]
-    samples = coils * operator.mask.expand(-1, h, -1).sum((1, 2))
-    return ((operator.forward(image) - kspace).abs().square().sum((1, 2, 3)) / samples).sqrt()
+    gap = (problem.operator(image) - problem.kspace).abs().square().flatten(1)
+    mask = problem.operator.mask
+    share = 1.0 if mask is None else mask.float().mean((1, 2))
+    return (gap.sum(1) / (gap.shape[1] * share)).sqrt()
 
 
 def _shift(step: int, wavelet: Wavelet, generator: torch.Generator | None) -> tuple[int, int]:
@@ -138,18 +147,17 @@ class L1Wavelet(Method):
     levels: int = 4
 
     def __post_init__(self) -> None:
-        if self.damping is not None and not self.damping >= 0:
-            raise InputError(f"damping: expected λ ≥ 0, got {self.damping}")
-        if self.steps < 1:
-            raise InputError(f"steps: expected at least 1, got {self.steps}")
-        Wavelet(self.wavelet, self.levels)  # refuses what it does not know
+        if self.damping is not None:
+            at_least(self, 0, "damping")
+        at_least(self, 1, "steps")
+        Wavelet(self.wavelet, self.levels)  # checks both
 
     def reconstruct(self, problem: Problem) -> Tensor:
         """Return the last iterate."""
         operator, adjoint = problem.operator, problem.adjoint
-        start = operator.solve(adjoint, sense.default_damping(problem.sigma), tolerance=1e-3)
-        sigma = torch.maximum(problem.sigma, misfit(operator, problem.kspace, start))
-        lam = default_damping(sigma) if self.damping is None else self.damping
-        mu = sense.default_damping(sigma).clamp_max(_COARSE)
+        start = operator.solve(adjoint, sense_damping(problem.sigma), tolerance=1e-3)
+        sigma = torch.maximum(problem.sigma, _residual(problem, start))
+        lam = wavelet_damping(sigma) if self.damping is None else self.damping
+        mu = sense_damping(sigma).clamp_max(_COARSE)
         wavelet = Wavelet(self.wavelet, self.levels)
-        return fista(operator, adjoint, lam, mu, wavelet, self.steps, start=start, generator=problem.generator)
+        return fista(operator, adjoint, lam, mu, wavelet, self.steps, start=start, generator=problem.generators[0])

@@ -1,66 +1,48 @@
-"""What all methods with weights share: finding them, and naming them in the settings."""
+"""Methods with a trained network."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from torch import Tensor
-
-from upmri import weights
 from upmri.core.errors import InputError
-from upmri.methods import at_hand
-from upmri.methods.base import Method, Problem
+from upmri.methods.base import Method
+from upmri.methods.prior import Prior
 
 
 @dataclass(frozen=True)
 class Learned(Method):
-    """A method with weights.
+    """A method with a trained network.
 
     Parameters
     ----------
     model
-        Name of weights at hand, or a file. When not given, those at hand, if there are just one.
+        Weights: a name, a file, or a loaded prior. ``upmri.reconstruct`` loads names and files, and chooses among the
+        available weights where none are given.
     """
 
-    model: str | None = None
+    model: Prior | str | Path | None = None
+
+    @property
+    def prior(self) -> Prior:
+        """The loaded prior."""
+        if not isinstance(self.model, Prior):
+            raise InputError(
+                f"expected a loaded prior, got {self.model!r}; upmri.prior loads one, upmri.reconstruct does so itself",
+                field="model",
+            )
+        expected = self.weights_of or self.name
+        if self.model.method != expected:
+            raise InputError(
+                f"{self.model.source or 'the prior'} has weights of {self.model.method}, expected some of {expected}",
+                field="model",
+            )
+        return self.model
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What shaped the image, the weights' hash included."""
-        return asdict(self) | ({} if self.model is None else {"sha256": weights.load(self.model).digest})
-
-    def fit(self, problem: Problem) -> Method:
-        """Settle which weights, and check that they suit."""
-        known = [self.model] if self.model is not None else at_hand(self.name)
-        if len(known) != 1:
-            raise InputError(f"model: say which weights of {self.name}: {', '.join(known) or 'none are at hand'}")
-        settled = replace(self, model=known[0])
-        settled.load(problem)
-        return settled
-
-    def load(self, problem: Problem) -> weights.Model:
-        """The weights, on the problem's device."""
-        assert self.model is not None  # noqa: S101  `fit` has seen to it
-        model = weights.load(self.model, problem.device)
-        expected = self.weights_of or self.name
-        if model.method != expected:
-            raise InputError(f"model: {self.model} holds weights of {model.method}, expected some of {expected}")
-        learnt = weights.coils(model.card)
-        if problem.scan.coils == 1 < learnt:
-            raise InputError(
-                f"kspace: has one coil, and {self.model} was learnt from scans of {learnt}; use a classical method "
-                "(sense, l1-wavelet), or train on scans of one coil"
-            )
-        return model
-
-
-class OneEvaluation(Learned):
-    """A method whose network makes the image of A*y in one go."""
-
-    evaluations = 1
-
-    def reconstruct(self, problem: Problem) -> Tensor:
-        """The network's image."""
-        image: Tensor = self.load(problem).network(problem.operator, problem.adjoint)
-        return image
+        """Every setting that shaped the image, with the name and the hash of the weights."""
+        if not isinstance(self.model, Prior):
+            return super().settings
+        return super().settings | {"model": self.model.source, "sha256": self.model.digest}

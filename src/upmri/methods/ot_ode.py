@@ -1,4 +1,4 @@
-"""OT-ODE (Pokle et al. 2024): a flow prior learnt from full images, followed back with guidance by the data."""
+"""OT-ODE (Pokle et al. 2024): a flow prior from full images, integrated with guidance by the data."""
 
 from __future__ import annotations
 
@@ -7,58 +7,42 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from upmri.core.errors import InputError
-from upmri.flow.objective import Identity, no_filter, projected_loss
-from upmri.flow.path import Field, TimeLaw, evaluate, interpolate, noise
-from upmri.methods.base import Lesson, Problem
+from upmri.core.checks import at_least, fraction
+from upmri.flow.objective import no_filter, projected_loss
+from upmri.flow.path import Field, TimeLaw, evaluate_field, interpolate, noise
+from upmri.learning.training_noise import path_noise
+from upmri.methods.backbones import ImageBackbone
 from upmri.methods.learned import Learned
-from upmri.networks.adm import SIZES
-from upmri.networks.image import ImageNetwork
-from upmri.physics.sense import SenseOperator
-from upmri.training.data import Batch
+from upmri.methods.supervised import full_image
+from upmri.physics.operator import IdentityOperator, Operator
+from upmri.physics.problem import Problem
 
-# Validation looks at an image of so many steps, always from the same noise.
-_GLANCE = 20
-_START = 0.8
-# Below this damping the factors lose their digits, in single precision.
+# Smallest damping: below it factors in single precision are not exact enough.
 _LEAST = 1e-5
 
 
 @dataclass(frozen=True)
-class FlowLesson(Lesson):
+class FlowObjective(ImageBackbone):
     """Flow matching: ‖v(x_t, t) − (x₁ − x₀)‖² → min over full images x₀, x_t = (1−t) x₀ + t x₁.
 
     Parameters
     ----------
     size
-        Of the U-Net.
+        Size of the U-Net.
     time
-        The law of t: logit-normal, about as wide as the uniform one, but nearer to where image and noise balance.
+        Distribution of t: logit-normal, about as wide as the uniform one, but nearer to where image and noise have
+        equal energy.
     """
 
-    size: str = "small"
     time: TimeLaw = field(default_factory=lambda: TimeLaw(location=-1.0, scale=1.5))
     supervised = True
 
-    def __post_init__(self) -> None:
-        if self.size not in SIZES:
-            raise InputError(f"lesson.size: expected one of {', '.join(SIZES)}, got {self.size!r}")
-
-    def network(self) -> nn.Module:
-        """The plain U-Net."""
-        return ImageNetwork(self.size)
-
-    def loss(self, network: nn.Module, batch: Batch) -> Tensor:
-        """The error of the velocity but for a constant, a pixel, (slice,)."""
-        x0, x1, t = batch.truth, batch.noise(), batch.times(self.time)
+    def loss(self, network: nn.Module, problem: Problem) -> Tensor:
+        """Error of the velocity per pixel, without a constant, (slice,)."""
+        x0, x1 = full_image(problem), path_noise(problem)
+        t = self.time.draw_each(problem.generators).to(problem.device)
         v = network(interpolate(x0, x1, t), t)
-        return projected_loss(v, Identity(), x1 - x0, no_filter) / x0[0].numel()
-
-    def predict(self, network: nn.Module, operator: SenseOperator, kspace: Tensor, sigma: Tensor) -> Tensor:
-        """OT-ODE in a few steps."""
-        adjoint = operator.adjoint(kspace)
-        x1 = noise(adjoint, torch.Generator().manual_seed(0))
-        return follow(network, operator, adjoint, sigma, x1, steps=_GLANCE, start=_START, strength=1.0)
+        return projected_loss(v, IdentityOperator(x0.shape), x1 - x0, no_filter) / x0[0].numel()
 
 
 @dataclass(frozen=True)
@@ -68,36 +52,34 @@ class OtOde(Learned):
     Parameters
     ----------
     model
-        A file of weights trained with ``method: ot-ode``.
+        Weights trained with ``method: ot-ode``.
     steps
         Evaluations of the network, and of its derivative.
     start
-        The time to start from, with (1−t) A*y + t x₁.
+        First time, with (1−t) A*y + t x₁.
     strength
-        γ, of the guidance.
+        γ, the weight of the guidance.
     """
 
     name = "ot-ode"
     summary = "a flow prior, guided along its ODE by the gradient of the data's likelihood (Pokle 2024)"
     needs = "full images"
     evaluations = 100
-    lesson = FlowLesson
+    objective = FlowObjective
+    validation = {"steps": 20}
 
     steps: int = 100
-    start: float = _START
+    start: float = 0.8
     strength: float = 1.0
 
     def __post_init__(self) -> None:
-        if self.steps < 1:
-            raise InputError(f"steps: expected at least 1, got {self.steps}")
-        if not 0 < self.start < 1:
-            raise InputError(f"start: expected a time between 0 and 1, got {self.start}")
-        if not self.strength >= 0:
-            raise InputError(f"strength: expected γ ≥ 0, got {self.strength}")
+        at_least(self, 1, "steps")
+        fraction(self, "start")
+        at_least(self, 0, "strength")
 
     def reconstruct(self, problem: Problem) -> Tensor:
         """The guided ODE."""
-        velocity, x1 = self.load(problem).network, noise(problem.adjoint, problem.generator)
+        velocity, x1 = self.prior.network, noise(problem.adjoint, problem.generators)
         return follow(
             velocity, problem.operator, problem.adjoint, problem.sigma, x1,
             steps=self.steps, start=self.start, strength=self.strength,
@@ -107,7 +89,7 @@ class OtOde(Learned):
 @torch.no_grad()
 def follow(
     velocity: Field,
-    operator: SenseOperator,
+    operator: Operator,
     adjoint: Tensor,
     sigma: Tensor,
     x1: Tensor,
@@ -120,7 +102,7 @@ def follow(
 
         x ← x − δ (v − γ t/(1−t) g),    g = ∇_x log p(y | x_t) (:func:`guidance`).
 
-    Outside the support, where no coil sees anything, the flow goes on unguided, and the image is 0.
+    Outside the support there is no guidance, and the image is set to 0.
 
     Parameters
     ----------
@@ -142,7 +124,7 @@ def follow(
 
 
 def guidance(
-    velocity: Field, operator: SenseOperator, adjoint: Tensor, sigma: Tensor, x: Tensor, t: float
+    velocity: Field, operator: Operator, adjoint: Tensor, sigma: Tensor, x: Tensor, t: float
 ) -> tuple[Tensor, Tensor]:
     """v(x_t, t), and the gradient of log p(y | x_t) as if x₀ given x_t were N(x̂₀, r² I) in each channel.
 
@@ -153,7 +135,7 @@ def guidance(
     spread = t**2 / (t**2 + (1 - t) ** 2)
     with torch.enable_grad():
         at = x.detach().requires_grad_()
-        with_graph = evaluate(velocity, at, t)
+        with_graph = evaluate_field(velocity, at, t)
     v = with_graph.detach()
     damping = (sigma.square() / (2 * spread)).clamp_min(_LEAST)
     q = operator.solve(adjoint - operator.normal(x - t * v), damping) / spread

@@ -1,4 +1,4 @@
-"""Weighted SSDU (Millard and Chiew 2023): samples judge so that, in the mean, all of k-space does."""
+"""Weighted SSDU (Millard and Chiew 2023): a loss on samples whose expectation covers all of k-space."""
 
 from __future__ import annotations
 
@@ -6,28 +6,26 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from upmri.core.errors import InputError
+from upmri.core.checks import fraction
 from upmri.learning.partition import SecondMask, energy, misfit, split
-from upmri.methods.cascades import Cascades
-from upmri.methods.learned import OneEvaluation
-from upmri.physics.sense import SenseOperator
-from upmri.training.data import Batch
+from upmri.methods.backbones import VarNetBackbone
+from upmri.physics.problem import Problem
 
 
 @dataclass(frozen=True)
-class WeightedSsduLesson(Cascades):
-    """The samples Ω of a scan are masked again, anew every step, by a mask Λ of the same family: what it leaves judges.
+class WeightedSsduObjective(VarNetBackbone):
+    """The samples Ω are masked again at every step by a mask Λ of the same family; the rest, Ω∖Λ, forms the loss.
 
         ‖w M_{Ω∖Λ} (F S f(A_{Ω∩Λ}*y) − y)‖² / ‖y_Ω‖² → min,    w = √((1−p p̃)/(p (1−p̃))).
 
-    The calibration region is in Λ throughout. p is found for each scan, as the share of the lines outside that region
-    which were sampled, so w is one number a scan: it makes scans of different accelerations count as they should. It
-    would vary within a scan only if lines were drawn at a density that varies, which this does not find out.
+    The calibration region is always in Λ. p is the share of the lines outside that region that a scan sampled, so w is
+    one number per scan: it gives scans of different accelerations their weight. It would vary within a scan only if
+    lines were drawn with a varying density, which is not estimated here.
 
     Parameters
     ----------
     cascades, width
-        Of the network: how many cascades, and channels of each U-Net's first level.
+        Number of cascades, and channels at the first level of each U-Net.
     kept
         p̃, the probability that a line outside the calibration region is in Λ.
     """
@@ -36,31 +34,11 @@ class WeightedSsduLesson(Cascades):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 0 < self.kept < 1:
-            raise InputError(f"lesson.kept: expected a probability between 0 and 1, got {self.kept}")
+        fraction(self, "kept")
 
-    def loss(self, network: nn.Module, batch: Batch) -> Tensor:
-        """The weighted error on Ω∖Λ relative to the energy of Ω, (slice,)."""
-        second, readout = SecondMask(self.kept), batch.kspace.shape[-2]
-        given, judged = split(second.draw, batch.lines, readout, batch.generators)
-        given, judged = given.to(batch.mask.device), judged.to(batch.mask.device)
-        square = batch.sigma.new_tensor([second.weight(mask, readout) ** 2 for mask in batch.lines])
-        theta = SenseOperator(batch.maps, given)
-        prediction = network(theta, theta.adjoint(batch.kspace))
-        return square * misfit(prediction, batch.maps, judged, batch.kspace) / energy(batch.mask, batch.kspace)
-
-
-@dataclass(frozen=True)
-class WeightedSsdu(OneEvaluation):
-    """One evaluation of the network, with all that was sampled.
-
-    Parameters
-    ----------
-    model
-        A file of weights trained with ``method: weighted-ssdu``.
-    """
-
-    name = "weighted-ssdu"
-    summary = "SSDU by a second mask, weighted so that what judges stands for all of k-space"
-    needs = "undersampled scans, split"
-    lesson = WeightedSsduLesson
+    def loss(self, network: nn.Module, problem: Problem) -> Tensor:
+        """Weighted error on Ω∖Λ relative to the energy of Ω, (slice,)."""
+        second = SecondMask(self.kept)
+        inputs, loss = split(second.draw, problem)
+        prediction = network(inputs.operator, inputs.adjoint)
+        return second.squared_weights(problem) * misfit(prediction, loss) / energy(problem)

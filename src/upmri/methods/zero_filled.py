@@ -1,4 +1,4 @@
-"""The unsampled lines are taken for zero."""
+"""Zero filling: unsampled entries are taken as zero."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from upmri.methods.base import Method, Problem
+from upmri.methods.base import Method
+from upmri.physics.problem import Problem
 
 
 @dataclass(frozen=True)
@@ -14,7 +15,7 @@ class ZeroFilled(Method):
     """x = A*y: the coil images of the zero-filled k-space, combined."""
 
     name = "zero-filled"
-    summary = "coil-combined inverse FFT of what was sampled"
+    summary = "coil-combined inverse FFT of the samples"
 
     def reconstruct(self, problem: Problem) -> Tensor:
         """A*y."""

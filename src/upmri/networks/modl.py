@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from upmri.networks.cnn import Cnn, on_channels
-from upmri.physics.sense import SenseOperator
+from upmri.physics.operator import Operator
 
 
 class MoDL(nn.Module):
@@ -37,7 +37,7 @@ class MoDL(nn.Module):
         self.network = Cnn(layers, width)
         self.log_damping = nn.Parameter(torch.tensor(damping).log())
 
-    def forward(self, operator: SenseOperator, adjoint: Tensor) -> Tensor:
+    def forward(self, operator: Operator, adjoint: Tensor) -> Tensor:
         """Predict the image, (slice, H, W).
 
         Parameters

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from upmri.networks.cnn import UNet, on_channels
-from upmri.physics.sense import SenseOperator
+from upmri.physics.operator import Operator
 
 # σ₀ for which λ₁ is the damping, and the least and the most of it that is believed.
 _USUAL, _NOISE = 0.01, (1e-3, 0.1)
@@ -58,7 +58,7 @@ class Unrolled(nn.Module):
         self.network = UNet(width)
         self.log_damping = nn.Parameter(torch.tensor(damping).log())
 
-    def forward(self, operator: SenseOperator, adjoint: Tensor, noisy: Tensor, t: Tensor, sigma: Tensor) -> Tensor:
+    def forward(self, operator: Operator, adjoint: Tensor, noisy: Tensor, t: Tensor, sigma: Tensor) -> Tensor:
         """Predict the image x₀.
 
         Parameters

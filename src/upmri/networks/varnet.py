@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from upmri.networks.cnn import UNet, on_channels
-from upmri.physics.sense import SenseOperator
+from upmri.physics.operator import Operator
 
 
 class VarNet(nn.Module):
@@ -38,7 +38,7 @@ class VarNet(nn.Module):
         self.networks = nn.ModuleList(UNet(width) for _ in range(cascades))
         self.log_damping = nn.Parameter(torch.tensor(damping).log())
 
-    def forward(self, operator: SenseOperator, adjoint: Tensor) -> Tensor:
+    def forward(self, operator: Operator, adjoint: Tensor) -> Tensor:
         """Predict the image, (slice, H, W).
 
         Parameters

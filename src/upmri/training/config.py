@@ -1,13 +1,14 @@
-"""What a training run is told: one YAML file, checked to the last key before anything is read."""
+"""Settings of a training run: one YAML file, of which every key is checked before any data is read."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, is_dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from upmri.core.checks import at_least, positive
 from upmri.core.errors import InputError
 from upmri.core.settings import build, read_mapping
 from upmri.training.selection import Selection
@@ -15,24 +16,24 @@ from upmri.training.selection import Selection
 
 @dataclass(frozen=True, kw_only=True)
 class DataConfig(Selection):
-    """Where slices come from: undersampled scans, or images of which scans are simulated.
+    """Slices to train with: undersampled scans, or scans simulated from images.
 
-    A simulated scan is the same in every epoch: its mask, maps, phase and noise depend on the image's name alone. So do
-    the lines that are left of a fully sampled one.
+    A simulated scan is the same in every epoch: its mask, maps, phase and noise depend only on the name of the image
+    file. The same holds for the lines that are kept of a fully sampled scan.
 
     Parameters
     ----------
     scans, images, part, share, person, only, limit, coils, anatomy, lines, counting, acs
-        Which slices: see :class:`upmri.training.selection.Selection`.
+        Choice of slices and lines: see :class:`upmri.training.selection.Selection`.
     undersample
-        The scans are fully sampled: leave each slice some of its lines only, and keep what all gave as its reference.
+        Whether the scans are fully sampled, so that lines have to be removed. The image of all lines is the reference.
     accelerations
-        Every slice that is simulated or undersampled gets one of them.
+        Accelerations, one of which is drawn for every simulated or undersampled slice.
     noise
-        σ₀ of simulated scans lies between these bounds.
+        Bounds (low, high) of σ₀ of simulated scans; (0, 0) for no noise.
     varied
-        Share of the images that are given another contrast and a gradient echo's phase, most of them fat too, before
-        they are scanned, so that the prior serves more than the scans at hand.
+        Share of the images that get another contrast and the phase of a gradient echo (most of them fat, too) before
+        the simulation, so that the network suits other scans than those it is trained with.
     """
 
     undersample: bool = False
@@ -43,10 +44,10 @@ class DataConfig(Selection):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.accelerations:
-            raise InputError("accelerations: expected at least one")
+            raise InputError("expected at least one", field="accelerations")
         low, high = self.noise
         if not (0 < low <= high < math.inf or low == high == 0):
-            raise InputError(f"noise: expected bounds 0 < low ≤ high, or 0 twice, got {low} and {high}")
+            raise InputError(f"expected bounds 0 < low ≤ high, or 0 twice, got {low} and {high}", field="noise")
 
 
 @dataclass(frozen=True)
@@ -57,40 +58,48 @@ class TrainConfig:
     ----------
     output
         Folder for the weights, the checkpoint, the logs and, unless ``cache`` names another, the prepared slices.
-    method, lesson
-        What is trained, and the settings of its lesson.
+    method, objective
+        Name of the method to train, and the settings of its objective: a mapping, or an instance of its dataclass.
     begin
-        Weights to begin with, by name or file, instead of random ones: to go on learning from scans of one's own.
+        Weights to start from, by name or file. Without it, training starts from random weights.
     train, validation
-        The slices it learns from, and those that only judge.
-    steps, batch, rate, schedule, warmup, weight_decay, clip, ema
-        Steps in all; slices a step over all processes; AdamW's rate at its highest; ``cosine`` or ``constant`` after
-        a linear rise over ``warmup`` steps; decay; largest norm of the gradient; how long the average remembers.
+        Slices for training, and slices that only measure its progress.
+    steps, batch
+        Number of steps, and of slices in a step, over all processes together.
+    rate, schedule, warmup
+        Largest learning rate of AdamW; its course after a linear increase over ``warmup`` steps: ``cosine`` (down to
+        0) or ``constant``.
+    weight_decay, clip, ema
+        Weight decay of AdamW, largest norm of the gradient, and decay of the moving average of the weights.
     precision
-        Of the U-Net: ``fp32``, or ``bf16`` with weights kept in single precision.
+        Number format inside the network: ``fp32``, or ``bf16`` with the weights kept in single precision.
     compile
-        Have ``torch.compile`` translate the U-Net first, which takes a minute or so for each size of slices.
+        Whether to compile the network with ``torch.compile``, which takes about a minute for each slice size.
     flips
-        Show slices flipped at random, together with their maps and masks.
+        Whether to flip slices at random, together with their maps and masks.
     seed
-        Of everything.
+        Random seed for the initial weights, the order of slices, their division into lines, and dropout.
     log_every, validate_every, save_every
-        In steps; validation also happens at the end.
+        Number of steps between two lines of the log, validations and checkpoints. The last step has all three.
     resident
-        Keep all prepared slices on the device; otherwise they are read from the cache as they are needed.
+        Whether to keep all prepared slices in the memory of the device. Otherwise they are read from the cache.
     workers
-        Processes that prepare slices.
-    device, tensorboard
-        Where, and whether to write TensorBoard's logs beside the JSON lines.
+        Number of processes that prepare slices.
+    cache
+        Folder for the prepared slices; in ``output`` if not given.
+    device
+        Device to train on: ``auto``, ``cpu``, ``cuda``, ….
+    tensorboard
+        Whether to write logs for TensorBoard, too.
     name, about, licence
-        Written into the weights: their name, what they were trained on, under which licence they are given.
+        Name of the weights, the data they were trained with, and their licence, written into the weights file.
     """
 
     output: str
     train: DataConfig
     validation: DataConfig | None = None
     method: str = "upmri"
-    lesson: dict[str, Any] = field(default_factory=dict)
+    objective: Any = field(default_factory=dict)
     begin: str | None = None
     steps: int = 10_000
     batch: int = 16
@@ -117,20 +126,21 @@ class TrainConfig:
     licence: str = ""
 
     def __post_init__(self) -> None:
-        for key in ("steps", "batch", "log_every", "validate_every", "save_every", "workers"):
-            if getattr(self, key) < 1:
-                raise InputError(f"{key}: expected at least 1, got {getattr(self, key)}")
-        for key in ("rate", "clip"):
-            if not getattr(self, key) > 0:
-                raise InputError(f"{key}: expected a number > 0, got {getattr(self, key)}")
+        at_least(self, 1, "steps", "batch", "log_every", "validate_every", "save_every", "workers")
+        positive(self, "rate", "clip")
         if not 0 <= self.ema < 1:
-            raise InputError(f"ema: expected 0 ≤ ema < 1, got {self.ema}")
+            raise InputError(f"expected 0 ≤ ema < 1, got {self.ema}", field="ema")
         if self.name in ("", "checkpoint") or Path(self.name).name != self.name:
-            raise InputError(f"name: expected one for a file, other than 'checkpoint', got {self.name!r}")
+            raise InputError(f"expected a file name other than 'checkpoint', got {self.name!r}", field="name")
+        instance = is_dataclass(self.objective) and not isinstance(self.objective, type)
+        if not (instance or isinstance(self.objective, dict)):
+            raise InputError(f"expected keys and values, got {self.objective!r}", field="objective")
 
 
 def read_config(source: TrainConfig | Mapping[str, Any] | str | Path, changes: tuple[str, ...] = ()) -> TrainConfig:
-    """Read a configuration from YAML, with changes such as ``train.coils=8`` made to it."""
-    plain = asdict(source) if isinstance(source, TrainConfig) else source
-    made: TrainConfig = build(TrainConfig, read_mapping(plain, changes), "")
-    return made
+    """Return the checked configuration of a YAML file or mapping, with changes such as ``train.coils=8``."""
+    if isinstance(source, TrainConfig):
+        if not changes:
+            return source
+        source = asdict(source) | {"objective": source.objective}  # which may be an instance
+    return build(TrainConfig, read_mapping(source, changes))

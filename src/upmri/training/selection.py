@@ -1,4 +1,4 @@
-"""Which slices, of whom, and which of their lines: what training and benchmarks are told about data."""
+"""Choice of files, people, slices and lines, for training and benchmarks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from upmri.physics.receive_array import Anatomy
 
 @dataclass(frozen=True, kw_only=True)
 class Selection:
-    """Scans, or images of which scans are simulated, of some people.
+    """Scans, or images from which scans are simulated, of some people.
 
     Parameters
     ----------
@@ -29,19 +29,25 @@ class Selection:
     images
         Files of images (.npz with ``image``, .npy, NIfTI), or folders of them.
     part
-        Take of a folder only the files that ``splits.json`` beside it lists under this part.
-    share, person
-        Take only people whose names hash to a number in this share of [0, 1): parts that have nobody in common,
-        without a list. A person is a ``file``, or a ``folder`` of those below the folders that are named.
+        Part of the data set, ``train`` for instance: of a folder, only the files that ``splits.json`` beside it lists
+        under this name.
+    share
+        Bounds (low, high) in [0, 1]: only people whose names have a hash, a number in [0, 1), between them. Shares
+        that do not overlap have no person in common.
+    person
+        What stands for one person: every ``file``, or every ``folder`` below the named folders.
     only
-        Take only scans whose ``meta`` says this: ``{acquisition: AXT2}``.
+        Required values in the ``meta`` of a scan: ``{acquisition: AXT2}``.
     limit
-        Slices at the most, evenly spread over all.
+        Largest number of slices, spread evenly over all that were found.
     coils, anatomy
-        Of simulated scans.
-    lines, counting, acs
-        Where lines are drawn: ``random`` or ``equispaced``; whether calibration lines count among W/R; and how many
-        there are at each acceleration, ``{4: 30, 8: 15}``, round(0.32 W/R) where that is not said.
+        Number and arrangement of the receive coils of simulated scans.
+    lines
+        Pattern of the lines that are drawn: ``random`` or ``equispaced``.
+    counting
+        Whether calibration lines count among the W/R lines: ``included`` or ``excluded``.
+    acs
+        Number of calibration lines by acceleration, ``{4: 30, 8: 15}``; round(0.32 W/R) for accelerations not listed.
     """
 
     scans: tuple[str, ...] = ()
@@ -60,9 +66,9 @@ class Selection:
     def __post_init__(self) -> None:
         low, high = self.share
         if not 0 <= low < high <= 1:
-            raise InputError(f"share: expected 0 ≤ low < high ≤ 1, got {low} and {high}")
+            raise InputError(f"expected 0 ≤ low < high ≤ 1, got {low} and {high}", field="share")
         if not all(type(n) is int and n > 0 for n in self.acs.values()):
-            raise InputError(f"acs: expected numbers of lines, got {self.acs}")
+            raise InputError(f"expected numbers of lines, got {self.acs}", field="acs")
 
 
 @dataclass(frozen=True)
@@ -76,12 +82,12 @@ class Slice:
 
     @property
     def name(self) -> str:
-        """The file and its folder, wherever that is: what a simulation depends on."""
+        """File name with its folder, but not the folders above: a simulation depends on this name."""
         return f"{self.path.parent.name}/{self.path.name}"
 
 
 def select(selection: Selection) -> list[Slice]:
-    """All slices, in the order of their files' names."""
+    """Return all slices, in the order of their file names."""
     found = []
     for names, is_image in ((selection.scans, False), (selection.images, True)):
         for path in find_files(names, selection.part, deep=selection.person == "folder"):
@@ -95,7 +101,7 @@ def select(selection: Selection) -> list[Slice]:
 
 
 def count_slices(path: Path, is_image: bool, only: dict[str, Any]) -> int:
-    """How many slices a file has; none, if it is a scan of another kind."""
+    """Return the number of slices of a file; 0 if its ``meta`` has not the values that ``only`` requires."""
     from upmri.formats import load_images, open_source
 
     if is_image:
@@ -109,29 +115,29 @@ def count_slices(path: Path, is_image: bool, only: dict[str, Any]) -> int:
 
 
 def draw_lines(selection: Selection, width: int, acceleration: float, seed: int) -> Tensor:
-    """The lines of one slice, bool (1, W), the same for the same seed."""
+    """Return the lines of one slice, bool (1, W), the same for the same seed."""
     acs = next((lines for rate, lines in selection.acs.items() if float(rate) == acceleration), None)
     if selection.lines == "equispaced":
         if acceleration != int(acceleration):
-            raise InputError(f"lines: equispaced ones need a whole acceleration, got {acceleration:g}")
+            raise InputError(f"expected a whole acceleration for equispaced lines, got {acceleration:g}", field="lines")
         return equispaced(width, int(acceleration), acs, offset=seed % int(acceleration))
     seed = seed_for(str(seed), 0, acceleration)
     return random_lines(width, acceleration, acs, counting=selection.counting, seed=seed)
 
 
 def keep_lines(full: Scan, lines: Tensor) -> Scan:
-    """A fully sampled scan without most of its lines; what was not measured, as padding, stays so."""
+    """Return a fully sampled scan with these lines, bool (1, W), only. Padding, which was not measured, stays so."""
     mask = lines[None] & full.mask
     return replace(full, kspace=full.kspace * mask[:, None], mask=mask)
 
 
 def with_maps(scan: Scan, full: Scan) -> Scan:
-    """Estimate maps from the lines that are left; the reference is what all lines give with them, Σ conj(S_c) F*y_c."""
+    """Estimate maps S from an undersampled scan; the reference is Σ conj(S_c) F*y_c with all lines of ``full``."""
     mapped = estimate_maps(replace(scan, maps=None))
     assert mapped.maps is not None  # noqa: S101
     return replace(mapped, reference=(mapped.maps.conj() * ifft2c(full.kspace)).sum(1))
 
 
 def _hash(name: str) -> float:
-    """A number in [0, 1) that a name has on every machine."""
+    """Return a number in [0, 1) that depends only on the name."""
     return int.from_bytes(hashlib.sha256(name.encode()).digest()[:6], "big") / 2**48

@@ -1,4 +1,4 @@
-"""The benchmarks that come with the project can be read, and what their rows need can be trained."""
+"""The benchmarks of the project can be read, and there is a training configuration for all weights they need."""
 
 from pathlib import Path
 
@@ -17,10 +17,10 @@ CONFIGS = Path(__file__).parents[3] / "configs"
 
 @pytest.fixture(scope="module")
 def trained():
-    """What can be trained: the name of the weights, and the method they are of."""
+    """The method of the weights, by the name of the weights, for every training configuration."""
     configs = [read_training(path) for path in CONFIGS.rglob("*.yaml") if path.parent.name != "benchmark"]
     for config in configs:
-        build(find(config.method).lesson, config.lesson, "lesson")
+        build(find(config.method).lesson, config.objective, "objective")
     return {config.name: config.method for config in configs}
 
 

@@ -1,4 +1,4 @@
-"""What a benchmark is told: which scans, which methods with which settings, and where the results go."""
+"""Settings of a benchmark: its scans, its methods with their settings, and the folder for the results."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from upmri.core.checks import at_least, one_of
 from upmri.core.errors import InputError
 from upmri.core.settings import build, read_mapping
 from upmri.training.selection import Selection
@@ -17,15 +18,15 @@ Maps = Literal["espirit", "exact"]
 
 @dataclass(frozen=True, kw_only=True)
 class Group(Selection):
-    """Scans that are reported together: images to simulate them of, or fully sampled scans to take lines from.
+    """Scans that are reported together: simulated from images, or fully sampled scans from which lines are removed.
 
     Parameters
     ----------
     name
-        Of the group.
+        Name of the group in tables.
     scans, images, part, share, person, only, limit, coils, anatomy, lines, counting, acs
-        Which slices, and which of their lines: see :class:`upmri.training.selection.Selection`. Never both
-        train and test on a person.
+        Choice of slices and lines: see :class:`upmri.training.selection.Selection`. Never train and test with the same
+        person.
     noise
         σ₀ of simulated scans.
     """
@@ -36,7 +37,7 @@ class Group(Selection):
     def __post_init__(self) -> None:
         super().__post_init__()
         if bool(self.images) == bool(self.scans):
-            raise InputError("images: expected images or scans, one of them")
+            raise InputError("expected either images or scans", field="images")
 
 
 @dataclass(frozen=True)
@@ -46,19 +47,20 @@ class Entry:
     Parameters
     ----------
     method, settings
-        Which, and what :func:`upmri.reconstruct` is told besides.
+        Name of the method, and arguments of :func:`upmri.reconstruct` other than their defaults.
     label
-        How it is called; the method's name when not given.
+        Name in tables; the name of the method if not given.
     choices
-        Settings of which every value is tried, and the best mean PSNR is reported, cell by cell: in hindsight.
+        Settings with lists of values. All combinations are tried. Each cell of the table reports the one with the best
+        mean PSNR, which is chosen with knowledge of the reference.
     sweep
-        One setting and its values: all are tried, and drawn as a curve instead of a row.
+        One setting with a list of values. All are tried and drawn as a curve instead of a row.
     learnt, evaluations
-        What it learnt from and how often a network is asked, where that is not what the method's listing says.
+        Kind of training data and number of network evaluations in tables, where they differ from those of the method.
     told_noise
-        σ₀ that the method is told, over what it would find.
+        Factor on σ₀: the method gets this multiple of the noise level that it would estimate.
     maps_off
-        Reconstruct with the maps of the slice so many further on.
+        Distance (in slices) of the slice whose maps are used instead of the right ones; 0 for the right ones.
     """
 
     method: str
@@ -73,18 +75,18 @@ class Entry:
 
     def __post_init__(self) -> None:
         if len(self.sweep) > 1:
-            raise InputError(f"sweep: expected one setting, got {', '.join(self.sweep)}")
-        for what, tried in (("choices", self.choices), ("sweep", self.sweep)):
+            raise InputError(f"expected one setting, got {', '.join(self.sweep)}", field="sweep")
+        for key, tried in (("choices", self.choices), ("sweep", self.sweep)):
             if not all(isinstance(values, list) and values for values in tried.values()):
-                raise InputError(f"{what}: expected a list of values for each setting, got {tried}")
+                raise InputError(f"expected a list of values for each setting, got {tried}", field=key)
 
     @property
     def name(self) -> str:
-        """How it is called."""
+        """Name in tables."""
         return self.method if self.label is None else self.label
 
     def variants(self) -> Iterator[Entry]:
-        """One for every combination of choices, and for every value of the sweep."""
+        """Yield an entry for every combination of choices and every value of the sweep."""
         tried = self.choices | self.sweep
         for values in itertools.product(*tried.values()):
             settings = self.settings | dict(zip(tried, values, strict=True))
@@ -99,18 +101,20 @@ class BenchmarkConfig:
     ----------
     output
         Folder of the store, the tables and the figures.
-    groups, accelerations, maps
-        Which scans. ``espirit``: maps from the undersampled scan; ``exact``: those it was simulated with.
+    groups, accelerations
+        Groups of scans, and the accelerations at which each is reconstructed.
+    maps
+        Origin of the maps: ``espirit``, from the undersampled scan; ``exact``, those of the simulation.
     entries
-        Which methods.
+        Methods to compare.
     against
-        The entry that the others are compared with.
+        Name of the entry that all others are compared with.
     draws
-        How often lines are drawn for a slice at an acceleration: with few slices, much depends on where they fall.
+        Number of random patterns of lines for each slice and acceleration. With few slices, results depend on them.
     shown
-        Of each group so many slices are kept as pictures.
+        Number of slices of each group that are kept as pictures.
     seed
-        Of what methods draw.
+        Random seed for methods that draw random numbers.
     """
 
     output: str
@@ -124,21 +128,17 @@ class BenchmarkConfig:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for what, names in (("groups", [g.name for g in self.groups]), ("entries", [e.name for e in self.entries])):
+        for key, names in (("groups", [g.name for g in self.groups]), ("entries", [e.name for e in self.entries])):
             if not names:
-                raise InputError(f"{what}: expected at least one")
+                raise InputError("expected at least one", field=key)
             if len(set(names)) < len(names):
-                raise InputError(f"{what}: expected different names, got {', '.join(names)}")
-        for key in ("draws", "shown"):
-            if getattr(self, key) < 1:
-                raise InputError(f"{key}: expected at least 1, got {getattr(self, key)}")
-        if self.against not in {entry.name for entry in self.entries}:
-            raise InputError(f"against: {self.against!r} is not among the entries")
+                raise InputError(f"expected different names, got {', '.join(names)}", field=key)
+        at_least(self, 1, "draws", "shown")
+        one_of(self, against=[entry.name for entry in self.entries])
         if "exact" in self.maps and any(group.scans for group in self.groups):
-            raise InputError("maps: measured scans have no true maps; expected [espirit]")
+            raise InputError("measured scans have no true maps; expected [espirit]", field="maps")
 
 
 def read_config(path: Path, changes: tuple[str, ...] = ()) -> BenchmarkConfig:
-    """Read a configuration from YAML, with changes such as ``accelerations=[4]`` made to it."""
-    made: BenchmarkConfig = build(BenchmarkConfig, read_mapping(path, changes), "")
-    return made
+    """Return the checked configuration of a YAML file, with changes such as ``accelerations=[4]``."""
+    return build(BenchmarkConfig, read_mapping(path, changes))

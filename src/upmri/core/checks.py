@@ -1,0 +1,55 @@
+"""Range checks for ``__post_init__`` of settings dataclasses.
+
+Every function reads attributes of ``settings`` by name and raises an :class:`InputError` whose field is that name. They
+need no pydantic, so a dataclass that is constructed directly is checked in the same way as one read from a file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from numbers import Real
+from typing import Any
+
+from upmri.core.errors import InputError
+
+
+def in_range(settings: object, **bounds: tuple[float, float]) -> None:
+    """Check low ≤ value ≤ high: ``in_range(self, cascades=(1, 64), width=(1, 256))``."""
+    for name, (low, high) in bounds.items():
+        _check(settings, name, low <= _number(settings, name) <= high, f"{low:g} to {high:g}")
+
+
+def at_least(settings: object, least: float, *names: str) -> None:
+    """Check value ≥ least: ``at_least(self, 1, "steps", "batch")``."""
+    for name in names:
+        _check(settings, name, _number(settings, name) >= least, f"at least {least:g}")
+
+
+def positive(settings: object, *names: str) -> None:
+    """Check value > 0: ``positive(self, "rate", "clip")``."""
+    for name in names:
+        _check(settings, name, _number(settings, name) > 0, "a number > 0")
+
+
+def fraction(settings: object, *names: str) -> None:
+    """Check 0 < value < 1: ``fraction(self, "loss_share")``."""
+    for name in names:
+        _check(settings, name, 0 < _number(settings, name) < 1, "a number between 0 and 1, both excluded")
+
+
+def one_of(settings: object, **choices: Iterable[Any]) -> None:
+    """Check that a value is among the choices: ``one_of(self, size=SIZES)``."""
+    for name, allowed in choices.items():
+        known = list(allowed)
+        _check(settings, name, getattr(settings, name) in known, f"one of {', '.join(map(str, known))}")
+
+
+def _number(settings: object, name: str) -> Any:
+    value = getattr(settings, name)
+    _check(settings, name, isinstance(value, Real) and not isinstance(value, bool), "a number")
+    return value
+
+
+def _check(settings: object, name: str, holds: bool, expected: str) -> None:
+    if not holds:
+        raise InputError(f"expected {expected}, got {getattr(settings, name)!r}", field=name)

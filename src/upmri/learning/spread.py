@@ -1,0 +1,61 @@
+"""Calibration of the bootstrap's errors: a factor fitted on held-out lines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import torch
+from torch import Tensor
+
+from upmri.learning.bootstrap import bootstrap_errors
+from upmri.learning.held_out import HeldOut, Reconstruct
+from upmri.physics.problem import Problem
+
+# Bounds for a ratio of error energies, the number of unknowns per sample at which the factor is c, and the variance of
+# its logarithm below which the scans are too similar to fit an exponent.
+_RATIOS, _UNKNOWNS, _SIMILAR = (0.04, 25.0), 2.0, 0.01
+# Parts into which the lines are divided, each held out once.
+_TURNS = 8
+
+
+def fit_spread(reconstruct: Reconstruct, problems: Iterable[Problem]) -> dict[str, float]:
+    """Fit the factor c (u/2)^p between true errors on held-out lines and those of the bootstrap.
+
+    u is the number of unknowns per sample: pixels of the support for each sampled position.
+
+    Parameters
+    ----------
+    reconstruct
+        Reconstruction of a problem, for any number of slices.
+    problems
+        Scans to fit it on; no ground truth is needed.
+
+    Returns
+    -------
+    dict
+        ``factor`` c and ``exponent`` p.
+    """
+    ratios, unknowns = [], []
+    for problem in problems:
+        true, predicted, given = torch.zeros_like(problem.sigma), torch.zeros_like(problem.sigma), []
+        for test in HeldOut.in_turn(problem, _TURNS):
+            image = reconstruct(test.inputs)
+            off = bootstrap_errors(reconstruct, test.inputs, image, problem.generators, 1)
+            lines = test.lines.operator
+            predicted += lines(off).abs().square().sum((0, 2, 3, 4))
+            height, coils = problem.kspace.shape[-2], problem.kspace.shape[1]
+            samples = coils * test.lines.lines.to(problem.device).expand(-1, height, -1).sum((1, 2))
+            true += test.error(image) - problem.sigma.square() * samples
+            given.append(test.inputs.unknowns)
+        ratios.append((true / predicted).clamp(*_RATIOS).sqrt())
+        unknowns.append(torch.stack(given).mean(0))
+    y, x = torch.cat(ratios).log(), (torch.cat(unknowns) / _UNKNOWNS).log()
+    exponent = (x - x.mean()) @ (y - y.mean()) / len(x) / (x.var(correction=0) + _SIMILAR)
+    factor = (y.mean() - exponent * x.mean()).exp()
+    return {"factor": round(factor.item(), 3), "exponent": round(exponent.item(), 3)}
+
+
+def scale_errors(errors: Tensor, problem: Problem, spread: Mapping[str, float]) -> Tensor:
+    """Return the bootstrap's errors, (count, slice, H, W), times the fitted factor."""
+    unknowns = problem.unknowns[:, None, None] / _UNKNOWNS
+    return spread["factor"] * unknowns ** spread["exponent"] * errors

@@ -1,0 +1,202 @@
+"""The reconstruction problem: slices on a device with their operator, data, noise level and random generators."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from upmri.core.errors import InputError
+from upmri.core.scan import Scan
+from upmri.physics.coils import estimate_noise
+from upmri.physics.operator import Operator
+from upmri.physics.sense import SenseOperator
+from upmri.physics.simulate import complex_normal
+
+
+class Problem:
+    """Find images x from y = A x + e, e ~ CN(0, σ₀²), for one or more slices.
+
+    Inference, training, adaptation and validation all use this class. Images, data and noise level are divided by one
+    number per slice, the ``scale``, so that images peak near 1: the 99.9th percentile of |A*y|, which comes from the
+    data alone. Multiply a result by ``scale`` to return to the units of the data. Each quantity is computed when a
+    method asks for it.
+
+    Parameters
+    ----------
+    operator
+        A. For methods that use a prior, its normal operator N = A*A should have a largest eigenvalue near 1
+        (``operator.norm()``).
+    kspace
+        Data y, in the units and of the shape that ``operator.adjoint`` takes; unsampled entries are ignored.
+    sigma
+        Noise level σ₀ in the units of the data, one number or (slice,), or a function that returns it on first use.
+    reference
+        Reference image (slice, H, W) in the units of the data.
+    scaled
+        Whether data, noise level and reference are on the scale of the problem already; then ``scale`` is 1.
+    seeds
+        Random seed of each slice; one number is taken for all slices.
+    step
+        Number of the training step.
+
+    Examples
+    --------
+    >>> import torch, upmri
+    >>> scan = upmri.simulate(torch.ones(1, 32, 32), coils=4, acceleration=2)
+    >>> operator = upmri.physics.SenseOperator(scan.maps, scan.mask)
+    >>> problem = upmri.Problem(operator, scan.kspace, sigma=scan.noise)
+    >>> upmri.reconstruct(problem, "sense").image.shape
+    torch.Size([1, 32, 32])
+    """
+
+    def __init__(
+        self,
+        operator: Operator,
+        kspace: Tensor | None,
+        *,
+        sigma: float | Tensor | Callable[[], Tensor] | None = None,
+        reference: Tensor | None = None,
+        scaled: bool = False,
+        seeds: int | Sequence[int] = 0,
+        step: int = 0,
+    ) -> None:
+        self.operator, self.step = operator, step
+        self.seeds = (seeds,) * operator.shape[0] if isinstance(seeds, int) else tuple(seeds)
+        self._kspace = None if kspace is None else torch.as_tensor(kspace)
+        self._sigma, self._reference, self._scaled = sigma, reference, scaled
+
+    @classmethod
+    def from_scan(cls, scan: Scan, device: torch.device | str = "cpu", seed: int = 0) -> Problem:
+        """Return the problem of a scan with coil maps; every slice gets the same seed.
+
+        σ₀ is the scan's own, or an estimate from its calibration lines.
+        """
+        if scan.maps is None:
+            raise InputError("expected coil maps; upmri.estimate_maps finds them", field="maps")
+
+        def sigma() -> Tensor:
+            known = scan.noise
+            return estimate_noise(scan) if known is None else torch.full((len(scan),), known)
+
+        return cls(
+            SenseOperator(scan.maps.to(device), scan.mask.to(device)),
+            scan.kspace.to(device),
+            sigma=sigma,
+            reference=None if scan.reference is None else scan.reference.to(device),
+            seeds=seed,
+        )
+
+    @classmethod
+    def from_adjoint(
+        cls, operator: Operator, adjoint: Tensor, sigma: float | Tensor, *, scaled: bool = False
+    ) -> Problem:
+        """Return the problem of which only A*y, (slice, H, W), is known: most methods need no more."""
+        problem = cls(operator, None, sigma=sigma, scaled=scaled)
+        problem._combined = adjoint
+        return problem
+
+    def __len__(self) -> int:
+        return self.operator.shape[0]
+
+    @property
+    def device(self) -> torch.device:
+        """Device of the images."""
+        return self._combined.device if self._kspace is None else self._kspace.device
+
+    @cached_property
+    def scale(self) -> Tensor:
+        """Units of the data per unit of the problem, (slice,)."""
+        if self._scaled:
+            return torch.ones(len(self), dtype=self._combined.real.dtype, device=self.device)
+        peak = self._combined.abs().flatten(1).quantile(0.999, dim=1)
+        return torch.where(peak > 0, peak, 1)
+
+    @cached_property
+    def adjoint(self) -> Tensor:
+        """A*y, (slice, H, W)."""
+        return self._combined if self._scaled else self._combined / self.scale[:, None, None]
+
+    @cached_property
+    def kspace(self) -> Tensor:
+        """Data y, (slice, …)."""
+        if self._kspace is None:
+            raise InputError("this method needs the data themselves, and only A*y is known", field="kspace")
+        return self._kspace if self._scaled else self._kspace / self.scale.reshape(-1, *(1,) * (self._kspace.ndim - 1))
+
+    @cached_property
+    def sigma(self) -> Tensor:
+        """Noise level σ₀, (slice,)."""
+        if self._sigma is None:
+            raise InputError("this method needs the noise level σ₀ of the data", field="sigma")
+        sigma = torch.as_tensor(self._sigma() if callable(self._sigma) else self._sigma).to(self.device)
+        return sigma.expand(len(self)) if self._scaled else sigma.to(self.scale.dtype) / self.scale
+
+    @property
+    def reference(self) -> Tensor | None:
+        """Reference image (slice, H, W), None where there is none."""
+        if self._reference is None or self._scaled:
+            return self._reference
+        return self._reference / self.scale[:, None, None]
+
+    @cached_property
+    def lines(self) -> Tensor:
+        """Mask of the operator on the CPU, (slice, 1 or H, W), where sets of lines are drawn."""
+        if self.operator.mask is None:
+            raise InputError("this needs an operator with a mask of lines or points", field="operator")
+        return self.operator.mask.cpu()
+
+    @cached_property
+    def generators(self) -> list[torch.Generator]:
+        """One random generator per slice, on the CPU."""
+        return [torch.Generator().manual_seed(seed) for seed in self.seeds]
+
+    @cached_property
+    def _combined(self) -> Tensor:
+        assert self._kspace is not None  # noqa: S101  `from_adjoint` sets this property
+        return self.operator.H(self._kspace)
+
+    def restrict(self, mask: Tensor) -> Problem:
+        """Return the problem with some of the samples only, (slice, 1 or H, W); scale, seeds and step stay."""
+        return Problem(
+            self.operator.restrict(mask.to(self.device)),
+            self.kspace,
+            sigma=lambda: self.sigma,
+            scaled=True,
+            seeds=self.seeds,
+            step=self.step,
+        )
+
+    def with_seeds(self, seeds: int | Sequence[int]) -> Problem:
+        """Return the same problem with fresh random generators."""
+        other = copy.copy(self)
+        other.__dict__.pop("generators", None)
+        other.seeds = (seeds,) * len(self) if isinstance(seeds, int) else tuple(seeds)
+        return other
+
+    def repeat(self, count: int, seeds: Sequence[int]) -> Problem:
+        """Return the slices ``count`` times over, each copy with a seed of its own."""
+        return Problem(
+            self.operator.repeat(count),
+            self.kspace.repeat(count, *(1,) * (self.kspace.ndim - 1)),
+            sigma=self.sigma.repeat(count),
+            scaled=True,
+            seeds=seeds,
+            step=self.step,
+        )
+
+    def unit_noise(self, *shape: int) -> Tensor:
+        """CN(0, I), (slice, *shape), other numbers at each call; drawn on the device, where it is many times faster."""
+        seeds = [int(torch.randint(2**62, (), generator=generator)) for generator in self.generators]
+        drawn = [complex_normal(shape, torch.Generator(self.device).manual_seed(seed)) for seed in seeds]
+        return torch.stack(drawn).to(self.adjoint.dtype)
+
+    @property
+    def unknowns(self) -> Tensor:
+        """Pixels of the support for each sampled position, (slice,)."""
+        support = self.operator.support
+        sampled = self.lines.float().mean((1, 2)).to(self.device)
+        return (1 / sampled) * support.sum((1, 2)).clamp_min(1) / support[0].numel()

@@ -1,0 +1,52 @@
+import math
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from upmri.core.checks import at_least, fraction, in_range, one_of, positive
+from upmri.core.errors import InputError
+
+CHECKS = {
+    "in_range": (lambda s: in_range(s, x=(1, 64)), (1, 64, 1.5, np.int64(3)), (0, 65, math.nan, "3", None, True)),
+    "at_least": (lambda s: at_least(s, 1, "x"), (1, 2.5, math.inf), (0, -1, math.nan, "1", False)),
+    "positive": (lambda s: positive(s, "x"), (1e-30, 1, math.inf), (0, -0.0, -1, math.nan, None)),
+    "fraction": (lambda s: fraction(s, "x"), (0.5, 1e-9, np.float32(0.1)), (0, 1, -0.1, 1.1, math.nan, "half")),
+    "one_of": (lambda s: one_of(s, x={"small": 1, "base": 2}), ("small", "base"), ("large", None, 1)),
+}
+GOOD = [(name, value, True) for name, (_, good, _) in CHECKS.items() for value in good]
+BAD = [(name, value, False) for name, (_, _, bad) in CHECKS.items() for value in bad]
+
+
+@pytest.mark.parametrize(("name", "value", "good"), GOOD + BAD)
+def test_values(name, value, good):
+    check = CHECKS[name][0]
+    settings = SimpleNamespace(x=value)
+    if good:
+        check(settings)
+        return
+    with pytest.raises(InputError) as error:
+        check(settings)
+    assert error.value.field == "x"
+    assert error.value.message.endswith(f", got {value!r}")
+
+
+def test_every_name_is_checked():
+    settings = SimpleNamespace(a=1, b=0)
+    for check in (
+        lambda: in_range(settings, a=(1, 2), b=(1, 2)),
+        lambda: at_least(settings, 1, "a", "b"),
+        lambda: positive(settings, "a", "b"),
+        lambda: fraction(SimpleNamespace(a=0.5, b=0), "a", "b"),
+        lambda: one_of(settings, a=[1], b=[1]),
+    ):
+        with pytest.raises(InputError) as error:
+            check()
+        assert error.value.field == "b"
+
+
+def test_the_message_has_the_bounds():
+    with pytest.raises(InputError, match=r"^damping: expected 0\.0001 to 100, got 0$"):
+        in_range(SimpleNamespace(damping=0), damping=(1e-4, 100))
+    with pytest.raises(InputError, match=r"^size: expected one of small, base, got 'x'$"):
+        one_of(SimpleNamespace(size="x"), size=("small", "base"))

@@ -1,0 +1,46 @@
+import pickle
+from pathlib import Path
+
+import pytest
+
+from upmri.core.errors import InputError
+
+
+@pytest.mark.parametrize(
+    ("known", "text"),
+    [
+        ({}, "wrong"),
+        ({"field": "kspace"}, "kspace: wrong"),
+        ({"path": "a.npy"}, "a.npy: wrong"),
+        ({"field": "kspace", "path": Path("folder/a.npy")}, "folder/a.npy: kspace: wrong"),
+    ],
+)
+def test_the_text_has_the_known_parts(known, text):
+    error = InputError("wrong", **known)
+    assert str(error) == text
+    assert error.message == "wrong"
+    assert isinstance(error, ValueError)
+
+
+def test_within_puts_the_field_below_another_and_keeps_a_known_path():
+    error = InputError("wrong", field="coils")
+    assert error.within(field="train").field == "train.coils"
+    assert error.within(path="a").within(path="b").path == "a"
+    assert str(error.within(field="train", path="run.yaml")) == "run.yaml: train.coils: wrong"
+    assert InputError("wrong").within(field="train").field == "train"
+    assert InputError("wrong").within().field is None
+    assert str(error) == "coils: wrong"
+
+
+class OwnError(InputError):
+    pass
+
+
+@pytest.mark.parametrize("kind", [InputError, OwnError])
+def test_pickle_keeps_all_parts(kind):
+    """Errors of worker processes are sent as pickles."""
+    error = kind("wrong", field="kspace", path="a.npy")
+    copy = pickle.loads(pickle.dumps(error))
+    assert type(copy) is kind
+    assert (copy.message, copy.field, copy.path, str(copy)) == ("wrong", "kspace", "a.npy", str(error))
+    assert type(error.within(field="x")) is kind

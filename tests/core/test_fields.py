@@ -1,0 +1,108 @@
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from upmri.core import fields
+from upmri.core.errors import InputError
+
+VALUES = torch.randn(2, 3, 4, dtype=torch.complex64, generator=torch.Generator().manual_seed(0))
+
+
+def field_of(call, *args):
+    with pytest.raises(InputError) as error:
+        call(*args)
+    return error.value.field
+
+
+def test_numpy_arrays_give_the_same_tensors():
+    for array in (VALUES.numpy(), VALUES.numpy().astype(">c16"), VALUES.numpy()[::-1][::-1], VALUES.tolist()):
+        assert torch.equal(fields.complex_array("kspace", array), VALUES)
+    assert torch.equal(fields.volume("reference", VALUES[0].numpy(), (1, 3, 4)), VALUES[:1])
+    whole = fields.volume("reference", np.arange(12).reshape(1, 3, 4), (1, 3, 4))
+    assert torch.equal(whole.flatten(), torch.arange(12) + 0j)
+    kspace = torch.ones(1, 2, 4, 4, dtype=torch.complex64)
+    assert torch.equal(fields.mask(np.ones(4, bool), kspace), torch.ones(1, 1, 4, dtype=torch.bool))
+
+
+def test_a_tensor_of_complex64_is_not_copied():
+    assert fields.complex_array("kspace", VALUES).data_ptr() == VALUES.data_ptr()
+    array = VALUES.numpy()
+    assert fields.complex_array("kspace", array).data_ptr() == VALUES.data_ptr()
+
+
+@pytest.mark.parametrize("name", ["kspace", "maps", "image", "reference"])
+def test_real_values(name):
+    if name in ("kspace", "maps"):
+        assert field_of(fields.complex_array, name, VALUES.real) == name
+    else:
+        assert torch.equal(fields.complex_array(name, VALUES.real), VALUES.real.to(torch.complex64))
+    assert field_of(fields.complex_array, name, VALUES != 0) == name
+
+
+@pytest.mark.parametrize("value", ["text", object(), None, [[1], [1, 2]], np.array(["a"])])
+def test_values_that_are_no_arrays(value):
+    assert field_of(fields.complex_array, "image", value) == "image"
+
+
+def test_volume():
+    assert fields.volume("maps", None, (1, 2)) is None
+    assert field_of(fields.volume, "maps", VALUES, (2, 3, 5)) == "maps"
+
+
+@pytest.mark.parametrize(("value", "number"), [(0, 0.0), (np.float32(0.5), 0.5), (torch.tensor(2), 2.0), ("3", 3.0)])
+def test_amounts(value, number):
+    assert fields.amount("noise", value, "σ₀") == number
+
+
+@pytest.mark.parametrize("value", [-1, math.nan, math.inf, None, "x", [1, 2]])
+def test_amounts_that_are_refused(value):
+    with pytest.raises(InputError, match="expected σ₀ ≥ 0, got") as error:
+        fields.amount("noise", value, "σ₀ ≥ 0")
+    assert error.value.field == "noise"
+
+
+def test_spacing():
+    assert fields.spacing(None) is None
+    assert fields.spacing(np.array([1, 2, 3.5])) == fields.spacing(torch.tensor([1, 2, 3.5])) == (1.0, 2.0, 3.5)
+    for value in ((1, 2), (1, 2, 3, 4), (1, 2, 0), (1, 2, math.inf), 5, "abc"):
+        assert field_of(fields.spacing, value) == "spacing"
+
+
+def test_text():
+    assert fields.text("name", "x") == "x"
+    assert field_of(fields.text, "name", 3) == "name"
+
+
+def test_settings_are_json_values():
+    given = {"a": (1, np.float32(0.5), np.bool_(True)), "b": {"c": None}}
+    plain = fields.settings("meta", given)
+    assert plain == {"a": [1, 0.5, True], "b": {"c": None}}
+    assert [type(item) for item in plain["a"]] == [int, float, bool]
+    assert plain["b"] is not given["b"]
+    assert fields.settings("meta", None) == {}
+
+
+@pytest.mark.parametrize(
+    ("value", "field"),
+    [
+        ([1], "meta"),
+        ({1: 2}, "meta"),
+        ({"a": {"b": object()}}, "meta.a.b"),
+        ({"a": [{"b": {2: 1}}]}, "meta.a.b"),
+        ({"a": np.zeros(3)}, "meta.a"),
+    ],
+)
+def test_other_settings_are_refused(value, field):
+    assert field_of(fields.settings, "meta", value) == field
+
+
+def test_masks():
+    kspace = torch.ones(2, 3, 8, 6, dtype=torch.complex64)
+    kspace[..., 2] = 0
+    lines = torch.tensor([1, 1, 0, 1, 1, 1], dtype=torch.bool)
+    for given in (None, lines, lines.numpy(), lines.tolist(), lines.float(), lines.expand(1, 1, 6)):
+        assert torch.equal(fields.mask(given, kspace), lines.expand(2, 1, 6))
+    for given in (~lines, torch.ones(6), torch.ones(5), 0.5 * torch.ones(6), torch.zeros(6)):
+        assert field_of(fields.mask, given, kspace) == "mask"
