@@ -1,7 +1,7 @@
 """Write the generated parts of ``architecture.md``: which package imports which, and the modules that work enters.
 
-    python docs/architecture_tables.py          # rewrite them
-    python docs/architecture_tables.py --check  # exit 1 if they are not up to date
+python docs/architecture_tables.py          # rewrite them
+python docs/architecture_tables.py --check  # exit 1 if they are not up to date
 """
 
 from __future__ import annotations

@@ -8,11 +8,13 @@ import pytest
 from rich.console import Console
 
 import upmri
-from upmri import cli, weights
+from upmri import cli
 from upmri.cli import console
-from upmri.methods.upmri import UpmriLesson
+from upmri.methods.upmri import UpmriObjective
+from upmri.weights import catalogue
+from upmri.weights.files import save_weights
 
-LESSON = UpmriLesson(cascades=1, width=16)
+OBJECTIVE = UpmriObjective(cascades=1, width=16)
 CARD = {"about": "ten apples", "licence": "CC0-1.0", "training": {"seconds": 12}, "figures": {"gain, dB": 2.5}}
 
 
@@ -20,14 +22,14 @@ CARD = {"about": "ten apples", "licence": "CC0-1.0", "training": {"seconds": 12}
 def apples(tmp_path_factory):
     """Weights of a small network that was not trained."""
     path = tmp_path_factory.mktemp("shipped") / "apples.safetensors"
-    return weights.save(path, LESSON.network().state_dict(), "upmri", LESSON, {"name": "apples", **CARD})
+    return save_weights(path, OBJECTIVE.network().state_dict(), "upmri", OBJECTIVE, {"name": "apples", **CARD})
 
 
 @pytest.fixture
 def shipped(tmp_path_factory, monkeypatch):
     """The folder of the package's weights, empty."""
     folder = tmp_path_factory.mktemp("package")
-    monkeypatch.setattr(weights, "_FOLDER", folder)
+    monkeypatch.setattr(catalogue, "_FOLDER", folder)
     return folder
 
 
@@ -85,5 +87,5 @@ def recipe(tmp_path):
     np.save(tmp_path / "images.npy", rows)
     (tmp_path / "small.yaml").write_text(
         "output: run\ntrain: {images: [images.npy], coils: 4, accelerations: [2.0]}\n"
-        "lesson: {cascades: 1, width: 4}\nsteps: 4\nbatch: 2\nname: mine\nabout: '[b]three slices'\ndevice: cpu\n"
+        "objective: {cascades: 1, width: 4}\nsteps: 4\nbatch: 2\nname: mine\nabout: '[b]three slices'\ndevice: cpu\n"
     )

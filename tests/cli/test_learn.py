@@ -5,12 +5,12 @@ import json
 import pytest
 
 import upmri
-from upmri import weights
 from upmri.cli import console
-from upmri.methods.upmri import UpmriLesson
+from upmri.methods.upmri import UpmriObjective
 from upmri.training.loop import DivergedError
+from upmri.weights.files import load_prior, save_weights
 
-LESSON = UpmriLesson(cascades=1, width=16)
+OBJECTIVE = UpmriObjective(cascades=1, width=16)
 
 
 def test_methods(run):
@@ -44,7 +44,7 @@ def test_a_hostile_card_is_shown_as_text(run, shipped, monkeypatch, one_line):
         "training": ["not", "a", "dictionary"],
         "figures": {"[blink]gain": [1.25, None, {"dB": "\x1b]0;title\x07"}]},
     }
-    path = weights.save(shipped / "hostile.safetensors", LESSON.network().state_dict(), "upmri", LESSON, card)
+    path = save_weights(shipped / "hostile.safetensors", OBJECTIVE.network().state_dict(), "upmri", OBJECTIVE, card)
     monkeypatch.setattr(console.out, "_width", 4000)
     shown = run("models").stdout
     assert "[bold]big[/bold] �[31mred� [/nothing] [link=file:///etc]here[/link] �� one two" in shown
@@ -57,14 +57,16 @@ def test_a_hostile_card_is_shown_as_text(run, shipped, monkeypatch, one_line):
 
 
 def test_train_and_use_what_was_learnt(run, recipe, scan, tmp_path, one_line):
-    done = run("train", "small.yaml", "--set", "steps=2", "--set", "lesson.cascades=2")
+    done = run("train", "small.yaml", "--set", "steps=2", "--set", "objective.cascades=2")
     assert done.stdout == "run/mine.safetensors\n"
     for line in done.stderr.splitlines():  # lines that no scan has
         assert line.startswith("upmri: ")
-    model = weights.load(tmp_path / "run" / "mine.safetensors")
-    assert (model.lesson.cascades, model.card["training"]["steps"]) == (2, 2)
-    one_line(run("train", "small.yaml", code=2), "a run is there already", "--resume")
-    assert run("train", "small.yaml", "--set", "steps=2", "--set", "lesson.cascades=2", "--resume", "-q").stdout == ""
+    model = load_prior(tmp_path / "run" / "mine.safetensors")
+    assert (model.objective.cascades, model.card["training"]["steps"]) == (2, 2)
+    one_line(run("train", "small.yaml", code=2), "has a run already", "--resume")
+    assert (
+        run("train", "small.yaml", "--set", "steps=2", "--set", "objective.cascades=2", "--resume", "-q").stdout == ""
+    )
     run("recon", "scan.h5", "-m", "upmri", "--slices", "0", "--model", "run/mine.safetensors", "-q")
 
 
@@ -75,7 +77,7 @@ def test_train_and_use_what_was_learnt(run, recipe, scan, tmp_path, one_line):
         (["--set", "steps=0"], ["small.yaml", "steps", "at least 1"]),
         (["--set", "stpes=3"], ["small.yaml", "stpes"]),
         (["--set", "method=sense"], ["sense", "nothing to train"]),
-        (["--set", "lesson.width=wide"], ["lesson.width", "wide"]),
+        (["--set", "objective.width=wide"], ["objective.width", "wide"]),
         (["--set", "train.images=[nowhere.npy]"], ["nowhere.npy"]),
     ],
 )

@@ -11,9 +11,9 @@ import pytest
 import torch
 
 import upmri
-from upmri import weights
-from upmri.methods.upmri_paper import PaperLesson
+from upmri.methods.upmri_paper import PaperObjective
 from upmri.physics.fourier import ifft2c
+from upmri.weights.files import save_weights
 
 
 def test_recon_by_default_writes_nifti_here(run, scan, tmp_path):
@@ -59,7 +59,7 @@ def test_an_existing_file_is_replaced_only_with_overwrite(run, scan, tmp_path, o
 def test_errors_of_the_deviation_s_file_come_before_the_work(run, scan, tmp_path, monkeypatch, one_line):
     (tmp_path / "x_std.nii").write_text("precious")
     words = ("recon", "scan.h5", "-m", "upmri", "--samples", "2", "--slices", "1", "--steps", "2", "-q")
-    monkeypatch.setattr("upmri.methods.reconstruct_slices", lambda *_, **__: 1 / 0)
+    monkeypatch.setattr("upmri.inference.reconstruct.reconstruct_slices", lambda *_, **__: 1 / 0)
     one_line(run(*words, "-o", "x.nii", code=2), "x_std.nii: exists already")
     monkeypatch.setitem(sys.modules, "highdicom", None)
     one_line(run(*words, "-o", "x.dcm", code=2), "scan.h5: std: ", "upmri[dicom]")
@@ -145,16 +145,17 @@ def test_weights_from_a_file_and_samples(run, scan, tmp_path, apples):
 
 
 def test_weights_of_another_method(run, scan, tmp_path, one_line):
-    lesson = PaperLesson(size="tiny")
-    weights.save(tmp_path / "paper.safetensors", lesson.network().state_dict(), "upmri-paper", lesson, {})
+    objective = PaperObjective(size="tiny")
+    save_weights(tmp_path / "paper.safetensors", objective.network().state_dict(), "upmri-paper", objective, {})
     done = run("recon", "scan.h5", "-m", "upmri", "--model", "paper.safetensors", code=2)
-    one_line(done, "paper.safetensors holds weights of upmri-paper, expected some of upmri")
+    one_line(done, "paper.safetensors has weights of upmri-paper, expected some of upmri")
     assert not (tmp_path / "scan.nii.gz").exists()
 
 
 RUN = """
 import re
 from upmri.cli import main
+from upmri.weights.files import save_weights
 try:
     main()
 finally:  # `resource` would count the memory of the parent process, if that is more

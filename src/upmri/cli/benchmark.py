@@ -57,9 +57,9 @@ def benchmark_command(
 
 
 def _measure_times(plan: BenchmarkConfig, folder: Path, device: str, quiet: bool) -> None:
+    from upmri.core.device import device_name
     from upmri.evaluation.benchmark.timing import machine_load, measure, timing_csv, timing_markdown
     from upmri.formats import atomic
-    from upmri.methods import device_name
 
     title = f"320×320, 16 coils, 4×, {device_name(device)}; before: {machine_load(device)}"
     found = measure(plan, device)

@@ -39,7 +39,8 @@ def run_demo(folder: Path, *, progress: bool) -> list[dict[str, Any]]:
     from upmri.evaluation import evaluate, report
     from upmri.evaluation.comparison import comparison
     from upmri.formats import atomic
-    from upmri.methods import DEFAULT, find, names, reconstruct
+    from upmri.inference.reconstruct import reconstruct
+    from upmri.methods import DEFAULT, find_method, method_names
     from upmri.physics.espirit import estimate_maps
     from upmri.physics.simulate import simulate
 
@@ -48,7 +49,7 @@ def run_demo(folder: Path, *, progress: bool) -> list[dict[str, Any]]:
     except OSError as error:
         raise InputError(f"cannot make the folder: {error.strerror}", field="--out", path=folder) from error
     rows: list[dict[str, Any]] = []
-    shown = [name for name in names() if name == DEFAULT or find(name).lesson is None]
+    shown = [name for name in method_names() if name == DEFAULT or find_method(name).objective is None]
     for acceleration in ACCELERATIONS:
         scan = simulate(brain(), acceleration=acceleration)
         # As in a file from a scanner: without the true maps and the noise level.

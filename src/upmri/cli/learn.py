@@ -47,15 +47,16 @@ def train_command(
 @app.command("methods")
 def methods_command(as_json: Json = False) -> None:
     """List the methods: what each does, and what it learns from."""
-    from upmri import methods
+    from upmri.methods.registry import find_method, method_names
+    from upmri.weights.catalogue import available
 
-    kinds = {name: methods.find(name) for name in methods.names()}
+    kinds = {name: find_method(name) for name in method_names()}
     facts: list[dict[str, Any]] = [
         {
             "name": name,
             "needs": kind.needs,
             "evaluations": kind.evaluations,
-            "weights": None if kind.lesson is None else list(methods.at_hand(name)),
+            "weights": None if kind.objective is None else list(available(name)),
             "what": kind.summary,
         }
         for name, kind in kinds.items()
@@ -76,18 +77,19 @@ def methods_command(as_json: Json = False) -> None:
 @app.command("models")
 def models_command(as_json: Json = False) -> None:
     """List the weights that come with the package or lie in UPMRI_MODELS: their training data and measurements."""
-    from upmri import weights
+    from upmri.weights.card import training_seconds
+    from upmri.weights.catalogue import find_weights, read_card, weight_names
 
     facts: list[dict[str, Any]] = []
-    for name in weights.names():
-        card = weights.card(name)
+    for name in weight_names():
+        card = read_card(name)
         facts.append(
             {
                 "name": name,
                 "method": card.get("method"),
-                "megabytes": round(weights.find(name).stat().st_size / 1e6, 1),
+                "megabytes": round(find_weights(name).stat().st_size / 1e6, 1),
                 "about": card.get("about"),
-                "seconds": weights.seconds(card),
+                "seconds": training_seconds(card),
                 "figures": card.get("figures"),
                 "licence": card.get("licence"),
             }

@@ -59,13 +59,14 @@ def recon_command(
     """Reconstruct scans, slice by slice; by default into SCAN.nii.gz in the current folder."""
     from upmri import formats
     from upmri.evaluation import report
-    from upmri.methods import build, reconstruct_slices
+    from upmri.inference.choice import build_method
+    from upmri.inference.reconstruct import reconstruct_slices
 
     settings: dict[str, Any] = {
         "model": model, "steps": steps, "samples": None if samples == 1 else samples, "adapt": adapt,
         "mirrors": mirrors or None, "damping": damping
     }  # fmt: skip
-    build(method, **settings)  # a wrong setting is reported before anything is read
+    build_method(method, **settings)  # a wrong setting is reported before anything is read
     limit = formats.MAX_BYTES if max_gib is None else int(max_gib * 2**30)
     results, failed = [], False
     for path, destination in zip(scans, _targets(scans, target), strict=True):
@@ -139,6 +140,6 @@ def _line(result: dict[str, Any]) -> str:
     slices = f"{result['slices']} slice{'s' * (result['slices'] != 1)}"
     model = result["settings"].get("model")
     weights = "" if model is None else f" with weights {model}"
-    gain = result["settings"].get("held_out")
+    gain = result["settings"].get("held_out_gain")
     weights += "" if gain is None else f" ({gain:+.1f} dB over SENSE on held-out lines)"
     return f"{result['out']}: {slices} by {result['method']}{weights} in {result['seconds']:.1f} s{scores}"

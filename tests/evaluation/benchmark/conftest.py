@@ -14,7 +14,7 @@ CONFIG = {
         {"method": "zero-filled"},
         {"method": "sense", "choices": {"damping": [1e-3, 3e-2]}},
         {"method": "cg-sense", "label": "upmri"},
-        {"method": "sense", "label": "told", "told_noise": 3.0},
+        {"method": "sense", "label": "told", "noise_factor": 3.0},
     ],
 }
 

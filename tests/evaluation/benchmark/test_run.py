@@ -14,12 +14,13 @@ import pytest
 import torch
 
 import upmri
-from upmri import InputError, weights
+from upmri import InputError
 from upmri.evaluation.benchmark import cases
 from upmri.evaluation.benchmark.plan import read_config
 from upmri.evaluation.benchmark.run import DATABASE, TRUTH, run_benchmark, variants
 from upmri.evaluation.benchmark.store import Store
-from upmri.methods.upmri import UpmriLesson
+from upmri.methods.upmri import UpmriObjective
+from upmri.weights.files import save_weights
 
 
 def results(folder):
@@ -58,7 +59,7 @@ def test_a_result_can_be_reproduced(once, tmp_path):
     for row in rows[::7]:
         settings, scan = store.settings(row.variant), by_key[row.scan].make()
         assert settings.pop("maps_off") == 0
-        scan = replace(scan, noise=settings.pop("told_noise") * scan.noise)
+        scan = replace(scan, noise=settings.pop("noise_factor") * scan.noise)
         rec = upmri.reconstruct(scan, settings.pop("method"), device="cpu", **settings)
         assert upmri.evaluate(rec, scan.reference)["psnr"] == pytest.approx(row.psnr, abs=1e-3)
     store.close()
@@ -117,14 +118,14 @@ def test_other_weights_are_another_variant(write, tmp_path, monkeypatch):
     config = read_config(write(entries=[{"method": "upmri"}, {"method": "sense"}]))
     monkeypatch.delenv("UPMRI_MODELS", raising=False)
     shipped = [variant.key for variant in variants(config)]
-    lesson = UpmriLesson(cascades=1, width=4)
+    objective = UpmriObjective(cascades=1, width=4)
     path = tmp_path / "models" / "mine.safetensors"
     path.parent.mkdir()
     monkeypatch.setenv("UPMRI_MODELS", str(path.parent))
     found = []
     for seed in (0, 0, 1):
         torch.manual_seed(seed)
-        weights.save(path, lesson.network().state_dict(), "upmri", lesson, {"name": "mine"})
+        save_weights(path, objective.network().state_dict(), "upmri", objective, {"name": "mine"})
         found.append([variant.key for variant in variants(config)])
     assert found[0] == found[1]
     assert len({shipped[0], found[0][0], found[2][0]}) == 3

@@ -13,17 +13,19 @@ from typing import Any
 
 import torch
 
-import upmri
-from upmri import weights
 from upmri.core.errors import InputError
 from upmri.core.progress import bar
 from upmri.core.scan import Scan
+from upmri.core.version import __version__
 from upmri.evaluation.benchmark import cases
 from upmri.evaluation.benchmark.plan import BenchmarkConfig, Entry
 from upmri.evaluation.benchmark.store import Store
 from upmri.evaluation.metrics import evaluate
-from upmri.methods import at_hand, build, reconstruct
+from upmri.inference.choice import build_method
+from upmri.inference.reconstruct import reconstruct
 from upmri.physics.coils import estimate_noise
+from upmri.weights.catalogue import available
+from upmri.weights.files import load_prior
 
 DATABASE = "results.sqlite"
 TRUTH = "reference"
@@ -76,7 +78,7 @@ def variants(config: BenchmarkConfig) -> list[Variant]:
     for entry in config.entries:
         for variant in entry.variants():
             try:
-                build(variant.method, **expanded(variant.settings))
+                build_method(variant.method, **expanded(variant.settings))
             except InputError as error:
                 raise error.within(field=f"entries.{entry.name}") from error
             text = json.dumps([facts(variant), config.seed], sort_keys=True)
@@ -86,17 +88,17 @@ def variants(config: BenchmarkConfig) -> list[Variant]:
 
 def facts(entry: Entry) -> dict[str, Any]:
     """Return all that determines the images of an entry: its settings, and weights by the hash of their content."""
-    values = {"method": entry.method, **entry.settings, "told_noise": entry.told_noise, "maps_off": entry.maps_off}
+    values = {"method": entry.method, **entry.settings, "noise_factor": entry.noise_factor, "maps_off": entry.maps_off}
     if "model" in entry.settings:
-        values["model"] = weights.load(expanded(entry.settings)["model"]).digest
-    elif choice := at_hand(entry.method):
-        values["model"] = sorted(weights.load(name).digest for name in choice)
+        values["model"] = load_prior(expanded(entry.settings)["model"]).digest
+    elif choice := available(entry.method):
+        values["model"] = sorted(load_prior(name).digest for name in choice)
     return values
 
 
 def versions() -> dict[str, str]:
     """Return the versions of upmri, torch and Python."""
-    return {"upmri": upmri.__version__, "torch": torch.__version__, "python": platform.python_version()}
+    return {"upmri": __version__, "torch": torch.__version__, "python": platform.python_version()}
 
 
 def _reconstruct(
@@ -123,9 +125,9 @@ def _reconstruct(
 
 def _given(scan: Scan, task: cases.Task, entry: Entry) -> Scan:
     """Return the scan that the method gets: σ₀ changed by a factor, or with the maps of another slice."""
-    if entry.told_noise != 1:
+    if entry.noise_factor != 1:
         noise = estimate_noise(scan).mean().item() if scan.noise is None else scan.noise
-        scan = replace(scan, noise=entry.told_noise * noise)
+        scan = replace(scan, noise=entry.noise_factor * noise)
     return replace(scan, maps=task.neighbour(entry.maps_off).make().maps) if entry.maps_off else scan
 
 

@@ -12,7 +12,7 @@ from upmri.evaluation.benchmark.run import Variant
 from upmri.evaluation.benchmark.statistics import interval, paired_t
 from upmri.evaluation.benchmark.store import Row
 from upmri.evaluation.benchmark.text_tables import csv_table, markdown_table
-from upmri.methods import find
+from upmri.methods.registry import find_method
 
 # Training data of the methods, in the order of the paper's table.
 CATEGORIES = ("nothing", "full images", "undersampled scans, split", "undersampled scans")
@@ -137,12 +137,12 @@ def _table(here: dict[tuple[str, float], Cell], title: str, config: BenchmarkCon
 
 def learnt_from(entry: Entry) -> str:
     """Return the training data of an entry: its own statement, or that of its method."""
-    return find(entry.method).needs if entry.learnt is None else entry.learnt
+    return find_method(entry.method).needs if entry.learnt is None else entry.learnt
 
 
 def evaluations_of(entry: Entry) -> int:
     """Return the number of evaluations of a network for one image."""
-    return find(entry.method).evaluations if entry.evaluations is None else entry.evaluations
+    return find_method(entry.method).evaluations if entry.evaluations is None else entry.evaluations
 
 
 def category_of(entry: Entry) -> str:

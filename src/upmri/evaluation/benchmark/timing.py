@@ -9,14 +9,16 @@ from dataclasses import dataclass, fields
 
 import torch
 
+from upmri.core.device import pick_device
 from upmri.core.scan import Scan
 from upmri.evaluation.benchmark.plan import BenchmarkConfig, Entry
 from upmri.evaluation.benchmark.run import expanded
 from upmri.evaluation.benchmark.tables import evaluations_of
 from upmri.evaluation.benchmark.text_tables import csv_table, markdown_table
-from upmri.methods import build, pick_device
-from upmri.methods.base import Method, Problem
+from upmri.inference.choice import build_method, complete
+from upmri.methods.base import Method
 from upmri.physics.phantom import image
+from upmri.physics.problem import Problem
 from upmri.physics.simulate import simulate
 
 # A larger batch is tried as long as the last one reduced the time for an image to this fraction.
@@ -72,9 +74,9 @@ def machine_load(device: str = "auto") -> str:
 
 def _time(entry: Entry, scan: Scan, device: torch.device, most: int, repeats: int) -> Timing:
     first = next(entry.variants())
-    method = build(first.method, **expanded(first.settings))
+    method = build_method(first.method, **expanded(first.settings))
     with torch.no_grad():
-        method = method.fit(_problem(scan, device))
+        method, _ = complete(method, _problem(scan, device))
         found: dict[int, tuple[float, int]] = {}
         batch = 1
         while batch <= most:
@@ -114,7 +116,7 @@ def _copies(scan: Scan, count: int) -> Scan:
 
 
 def _problem(scan: Scan, device: torch.device) -> Problem:
-    return Problem(scan, device, torch.Generator().manual_seed(0))
+    return Problem.from_scan(scan, device)
 
 
 def timing_markdown(found: Sequence[Timing], title: str) -> str:

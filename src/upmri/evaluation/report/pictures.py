@@ -123,7 +123,9 @@ def _score(metric: Callable[..., Tensor], image: Tensor, reference: Tensor) -> f
     return float(f"{value:.6g}") if math.isfinite(value) else None
 
 
-def draw_scan(scan: Scan | str | Path, slices: SliceSelection, shape: tuple[int, int, int]) -> tuple[Measured, Tensor | None]:
+def draw_scan(
+    scan: Scan | str | Path, slices: SliceSelection, shape: tuple[int, int, int]
+) -> tuple[Measured, Tensor | None]:
     """Return the measured k-space of a scan, read slice by slice, and its reference; an error if its size differs."""
     from upmri.formats import open_source
 
