@@ -13,11 +13,11 @@ from typing import Any
 
 import torch
 
-import upmri
 from upmri import weights
 from upmri.core.errors import InputError
 from upmri.core.progress import bar
 from upmri.core.scan import Scan
+from upmri.core.version import __version__
 from upmri.evaluation.benchmark import cases
 from upmri.evaluation.benchmark.plan import BenchmarkConfig, Entry
 from upmri.evaluation.benchmark.store import Store
@@ -96,7 +96,7 @@ def facts(entry: Entry) -> dict[str, Any]:
 
 def versions() -> dict[str, str]:
     """Return the versions of upmri, torch and Python."""
-    return {"upmri": upmri.__version__, "torch": torch.__version__, "python": platform.python_version()}
+    return {"upmri": __version__, "torch": torch.__version__, "python": platform.python_version()}
 
 
 def _reconstruct(
