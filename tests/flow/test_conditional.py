@@ -148,7 +148,7 @@ def test_the_covariance_of_draws_approaches_that_of_the_posterior(toy, start, st
 
 
 def test_a_late_start_leaves_out_a_known_part_of_the_covariance(toy):
-    """x_½ given y has the covariance Σ'/4 + I/2, of which only I/2 is drawn: the covariance of the draws is smaller than Σ' by a known factor."""
+    """x_½ given y has the covariance Σ'/4 + I/2, of which only I/2 is drawn: that of the draws is smaller than Σ'."""
     whole = 0.25 * toy.covariance + 0.5 * torch.eye(24)
     _, covariance = toy.law(400, 0.5)
     assert bias(covariance, 0.5 * toy.covariance @ torch.linalg.inv(whole))[0] < 0.012
@@ -231,7 +231,7 @@ def test_draws_side_by_side_are_draws_one_by_one(rng, monkeypatch, rows):
 
 @pytest.mark.parametrize("shape", [(8, 10), (7, 9)])
 def test_the_mean_over_mirror_images(rng, shape):
-    """Each is a scan of the mirrored object, as a simulation of it would be; SENSE does not change, as it treats both sides alike."""
+    """Each is a scan of the mirrored object, as a simulation would make it; SENSE does not change."""
     maps, image, seen = rng(1, 3, *shape), rng(1, *shape), []
     mask = torch.rand(1, 1, shape[1], generator=torch.Generator().manual_seed(2)) < 0.6
     operator = SenseOperator(maps, mask)

@@ -287,7 +287,7 @@ def test_slices_draws_types_and_support(rng, generator, rows, null_noise):
 
 
 def test_it_stays_on_its_device(generator):
-    """On torch's device without data, which cannot be mixed with any other; only ζ comes from the generator's device."""
+    """On torch's device without data, which cannot be mixed with any other; only ζ comes from another one."""
     place = torch.device("meta")
     operator = SenseOperator(torch.ones(2, 3, 8, 8, dtype=torch.complex64, device=place), torch.ones(2, 1, 8) > 0)
     z0 = torch.ones(2, 8, 8, dtype=torch.complex64, device=place)

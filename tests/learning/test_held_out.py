@@ -48,7 +48,9 @@ def test_the_error_is_that_on_the_lines_held_out(maps, mask, rng):
     residual = fft2c(maps * x[:, None]) - y
     expected = [residual[i][:, test.lines.lines[i].expand(ROWS, -1)].abs().square().sum() for i in range(3)]
     assert torch.allclose(test.error(x), torch.stack(expected), rtol=1e-9)
-    assert torch.allclose(test.error(torch.zeros_like(x)), (y * test.lines.lines[:, None]).abs().square().sum((1, 2, 3)))
+    assert torch.allclose(
+        test.error(torch.zeros_like(x)), (y * test.lines.lines[:, None]).abs().square().sum((1, 2, 3))
+    )
 
 
 def test_the_error_of_the_true_image_is_the_noise(maps, mask, rng):

@@ -118,7 +118,7 @@ def test_of_the_central_lines_alone_none_enters_the_loss(width):
 
 @pytest.mark.parametrize("kept", [0.25, 0.7])
 def test_weighted_loss_lines_represent_all_lines_that_are_not_input(kept):
-    """Errors of any size, lines drawn twice at random: w² times the errors of the loss lines has the sum over all other lines as its mean."""
+    """Errors of any size, lines drawn twice at random: w² times those of the loss lines has the mean of all others."""
     generator, second = torch.Generator().manual_seed(0), SecondMask(kept)
     errors = torch.rand(1, 96, generator=generator) + 0.5
     ours, true = [], []
