@@ -42,7 +42,7 @@ def pretend(monkeypatch, errors):
 
 
 def test_factor_and_exponent_are_recovered(scene, monkeypatch):
-    """Errors of the bootstrap that are c (u/2)^p too small; the exponent is damped by 0.01 in the variance of log u."""
+    """Errors of the bootstrap that are c (u/2)^p too small; 0.01, added to the variance of log u, damps the exponent."""
     c, p, unknowns = 1.6, 0.8, []
 
     def errors(problem):
@@ -60,13 +60,13 @@ def test_factor_and_exponent_are_recovered(scene, monkeypatch):
     variance = x.var(correction=0).item()
     exponent = p * variance / (variance + 0.01)
     assert variance > 0.1
-    assert found["exponent"] == pytest.approx(exponent, abs=0.005)
-    assert found["factor"] == pytest.approx(c * torch.exp((p - exponent) * x.mean()).item(), rel=0.005)
+    assert found["exponent"] == pytest.approx(exponent, abs=0.01)
+    assert found["factor"] == pytest.approx(c * torch.exp((p - exponent) * x.mean()).item(), rel=0.01)
 
 
 @pytest.mark.parametrize(("times", "factor"), [(100.0, 0.2), (0.01, 5.0)])
 def test_the_ratio_is_bounded(scene, monkeypatch, times, factor):
-    pretend(monkeypatch, lambda problem: times * 0.1 * scene[1])
+    pretend(monkeypatch, lambda _: times * 0.1 * scene[1])
     assert fit_spread(poor(scene), [problem_of(scene, 2)]) == {"factor": factor, "exponent": 0.0}
 
 
@@ -74,8 +74,8 @@ def test_noise_of_the_held_out_lines_is_not_counted(scene, monkeypatch, rng):
     """The true image has the noise as its misfit, and no error."""
     sigma = 0.5
     problem = problem_of(scene, 2, noise=sigma * rng(2, 3, H, W), sigma=sigma)
-    pretend(monkeypatch, lambda problem: sigma * rng(2, H, W))
-    found = fit_spread(lambda problem: scene[1], [problem])
+    pretend(monkeypatch, lambda _: sigma * rng(2, H, W))
+    found = fit_spread(lambda _: scene[1], [problem])
     assert found["factor"] < 0.6
 
 
