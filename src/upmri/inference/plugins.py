@@ -48,5 +48,5 @@ def register(
     if isinstance(plugin, type) and issubclass(plugin, Method):
         register_method(plugin)
     else:
-        register_format(plugin, suffix=suffix, writer=writer, complex_writer=complex_writer)  # type: ignore[arg-type]
+        register_format(plugin, suffix=suffix, writer=writer, complex_writer=complex_writer)
     return plugin
