@@ -69,6 +69,15 @@ def test_the_peers_own_maps_and_batches(rng):
     assert_adjoint(batches, rng)
 
 
+def test_normal_as_a_convolution(rng):
+    operator = from_mrinufft(nufft(n_coils=3), rng(2, 3, *SHAPE), np.linspace(0, 2, 80))
+    x = rng(4, 2, *SHAPE)
+    expected = operator.H(operator(x))
+    assert (operator.normal(x) - expected).norm() < 1e-5 * expected.norm()
+    operator._kernel = None  # as for an operator that is no plain transform
+    assert torch.allclose(operator.normal(x), expected)
+
+
 @pytest.mark.parametrize(
     ("options", "arguments", "field"),
     [

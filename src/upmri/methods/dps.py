@@ -85,7 +85,9 @@ def misfit_gradient(
     return guess.detach(), slope
 
 
-def ancestor(schedule: Cosine, x: Tensor, guess: Tensor, now: int, then: int, generators: Sequence[torch.Generator]) -> Tensor:
+def ancestor(
+    schedule: Cosine, x: Tensor, guess: Tensor, now: int, then: int, generators: Sequence[torch.Generator]
+) -> Tensor:
     """Draw x_t' given x_t and x₀ = x̂₀, t' < t: normal in each channel.
 
         μ = (a' (1−α) x̂₀ + √α σ'² x_t)/σ²,    d = √(1−α) σ'/σ,    α = ᾱ_t/ᾱ_t',

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 __all__ = ["IdentityOperator", "Operator", "SenseOperator"]
 
 _MODULES = {
-    "coils", "contrast", "derivatives", "espirit", "fourier", "masks", "operator", "phantom", "receive_array", "sense",
-    "simulate", "solve", "tensors", "wavelet"
+    "coils", "contrast", "derivatives", "espirit", "fourier", "masks", "operator", "phantom", "problem",
+    "receive_array", "sense", "simulate", "solve", "tensors", "wavelet"
 }  # fmt: skip
 _NAMES = {"IdentityOperator": "operator", "Operator": "operator", "SenseOperator": "sense"}
 

@@ -23,15 +23,17 @@ class Operator(ABC):
     """A linear map A from complex images (slice, H, W) to data of any shape.
 
     A subclass sets ``shape`` and gives ``forward`` and ``adjoint``. Both get tensors of one stack of slices and may
-    return tensors or NumPy arrays; they need no gradients of their own. Everything else follows from them and works
-    with leading axes (several images of the same slices), under ``torch.inference_mode()`` and ``torch.func.vmap``,
-    and with gradients of any order. So call ``operator(image)`` and ``operator.H(data)`` rather than the two methods.
+    return tensors or NumPy arrays, without gradients. Everything else follows from them and works with leading axes
+    (several images of the same slices), under ``torch.inference_mode()`` and ``torch.func.vmap``, and with gradients
+    of any order. So call ``operator(image)`` and ``operator.H(data)`` rather than the two methods.
     Slices must be independent: data of one slice depend on the image of that slice alone.
 
     Attributes
     ----------
     shape
         (slice, H, W) of the images.
+    mask
+        Sampled positions (slice, 1 or H, W) of an operator whose lines can be chosen (``restrict``); None for others.
 
     Examples
     --------
@@ -53,6 +55,7 @@ class Operator(ABC):
     """
 
     shape: tuple[int, int, int]
+    mask: Tensor | None = None
     _device = torch.device("cpu")
 
     @abstractmethod
@@ -263,7 +266,7 @@ class ScaledOperator(Operator):
     def __init__(self, operator: Operator, factor: float) -> None:
         if not 0 < abs(factor) < float("inf"):
             raise InputError(f"expected a finite number other than 0, got {factor}", field="factor")
-        self.operator, self.factor, self.shape = operator, float(factor), operator.shape
+        self.operator, self.factor, self.shape, self.mask = operator, float(factor), operator.shape, operator.mask
 
     @property
     def support(self) -> Tensor:
