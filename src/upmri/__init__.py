@@ -18,13 +18,16 @@ if TYPE_CHECKING:
     from upmri.core.scan import Reconstruction, Scan
     from upmri.evaluation import evaluate
     from upmri.formats import load
-    from upmri.methods import reconstruct
+    from upmri.inference.reconstruct import reconstruct
     from upmri.physics.espirit import estimate_maps
+    from upmri.physics.problem import Problem
     from upmri.physics.simulate import simulate
     from upmri.training.loop import train
+    from upmri.weights.files import load_prior as prior
 
 __all__ = [
     "InputError",
+    "Problem",
     "Reconstruction",
     "Scan",
     "__version__",
@@ -32,22 +35,25 @@ __all__ = [
     "evaluate",
     "load",
     "methods",
+    "prior",
     "reconstruct",
     "simulate",
     "train",
 ]
 
-# The module of each public name. `methods` is a package that can be called: `upmri.methods()` gives the names.
+# Module and attribute of each public name. The package `methods` can be called: `upmri.methods()` gives the names.
 _MODULES = {
-    "InputError": "upmri.core.errors",
-    "Reconstruction": "upmri.core.scan",
-    "Scan": "upmri.core.scan",
-    "estimate_maps": "upmri.physics.espirit",
-    "evaluate": "upmri.evaluation",
-    "load": "upmri.formats",
-    "reconstruct": "upmri.methods",
-    "simulate": "upmri.physics.simulate",
-    "train": "upmri.training.loop",
+    "InputError": "upmri.core.errors:InputError",
+    "Problem": "upmri.physics.problem:Problem",
+    "Reconstruction": "upmri.core.scan:Reconstruction",
+    "Scan": "upmri.core.scan:Scan",
+    "estimate_maps": "upmri.physics.espirit:estimate_maps",
+    "evaluate": "upmri.evaluation:evaluate",
+    "load": "upmri.formats:load",
+    "prior": "upmri.weights.files:load_prior",
+    "reconstruct": "upmri.inference.reconstruct:reconstruct",
+    "simulate": "upmri.physics.simulate:simulate",
+    "train": "upmri.training.loop:train",
 }
 _PACKAGES = {
     "cli": "upmri.cli",
@@ -57,6 +63,7 @@ _PACKAGES = {
     "figures": "upmri.evaluation.figures",
     "flow": "upmri.flow",
     "formats": "upmri.formats",
+    "inference": "upmri.inference",
     "learning": "upmri.learning",
     "methods": "upmri.methods",
     "networks": "upmri.networks",
@@ -69,7 +76,8 @@ _PACKAGES = {
 
 def __getattr__(name: str) -> Any:
     if name in _MODULES:
-        value = getattr(import_module(_MODULES[name]), name)
+        module, _, attribute = _MODULES[name].partition(":")
+        value = getattr(import_module(module), attribute)
     elif name in _PACKAGES:
         value = import_module(_PACKAGES[name])
     else:

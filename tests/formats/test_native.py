@@ -79,7 +79,7 @@ def assert_same(a: object, b: object) -> None:
             assert value.shape == other.shape, name
             assert value.contiguous().numpy().tobytes() == other.contiguous().numpy().tobytes(), name
         else:
-            assert repr(value) == repr(other), name  # repr tells 1 from True and 1.0, and -0.0 from 0.0
+            assert repr(value) == repr(other), name  # repr distinguishes 1, True and 1.0, and -0.0 and 0.0
 
 
 @given(scan=scans())
@@ -151,7 +151,7 @@ def test_forty_gigabytes_are_no_burden_when_one_slice_is_asked_for(tmp_path, gau
         load(tmp_path / "x.h5", "7:10", max_bytes=2**17)
 
 
-def test_scans_and_reconstructions_are_told_apart(tmp_path, scan, rec):
+def test_scans_and_reconstructions_are_distinguished(tmp_path, scan, rec):
     scan.save(tmp_path / "scan.h5")
     save(rec, tmp_path / "rec.h5")
     with pytest.raises(InputError, match=r"rec\.h5: expected a scan written by UPMRI, got reconstruction"):
@@ -181,11 +181,11 @@ def test_the_suffix_of_a_scan_is_h5(tmp_path, scan):
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
-        (lambda f: f.attrs.modify("version", 2), "expected version 1 of UPMRI's HDF5, got 2"),
+        (lambda f: f.attrs.modify("version", 2), "version: expected version 1 of UPMRI's HDF5, got 2"),
         (lambda f: f.attrs.create("version", "1"), "version: expected a short attribute of fixed length"),
         (lambda f: f.__delitem__("header"), "header: expected a JSON text"),
         (lambda f: (f.__delitem__("header"), f.__setitem__("header", np.bytes_(b"{}"))), "header: expected JSON with"),
-        (lambda f: (f.__delitem__("header"), f.__setitem__("header", np.bytes_(b"[" * 99999))), "damaged"),
+        (lambda f: (f.__delitem__("header"), f.__setitem__("header", np.bytes_(b"[" * 99999))), "header: damaged"),
         (lambda f: f.__delitem__("kspace"), "kspace: expected a dataset of 4 axes"),
         (lambda f: f.__delitem__("mask"), "mask: expected a dataset of 3 axes"),
         (lambda f: (f.__delitem__("mask"), f.__setitem__("mask", np.ones((9, 1, 6), bool))), "mask: expected 5 slices"),

@@ -26,7 +26,6 @@ from torch import Tensor
 from upmri.physics.operator import Operator
 from upmri.physics.solve import conjugate_gradients
 
-
 Filter = Callable[[Operator, Tensor], Tensor]
 """R as a function of A and an image."""
 

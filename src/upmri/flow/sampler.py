@@ -83,7 +83,12 @@ class Cyclic:
 
     @torch.no_grad()
     def __call__(
-        self, velocity: Field, operator: Operator, adjoint: Tensor, sigma: Tensor, generators: Sequence[torch.Generator]
+        self,
+        velocity: Field,
+        operator: Operator,
+        adjoint: Tensor,
+        sigma: Tensor,
+        generators: torch.Generator | Sequence[torch.Generator],
     ) -> Tensor:
         """x̂, (…, slice, H, W).
 
@@ -105,7 +110,7 @@ class Cyclic:
         sigma
             σ₀, (slice,).
         generators
-            One random generator per slice, for ζ.
+            Random generators for ζ: one per slice, or one for all.
         """
         z1 = self.forward(velocity, operator, adjoint, sigma)
         pseudo_inverse = KrylovFilter(self.iterations)

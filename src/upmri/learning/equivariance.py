@@ -15,7 +15,9 @@ import torch
 import torch.nn.functional as nnf
 from torch import Tensor
 
+from upmri.core.errors import InputError
 from upmri.networks.channels import channels
+from upmri.physics.operator import Operator
 from upmri.physics.sense import SenseOperator
 
 Transform = Literal["rotations", "turns", "flips"]
@@ -48,11 +50,13 @@ def turn(image: Tensor, matrix: Tensor) -> Tensor:
     return nnf.grid_sample(image, torch.stack(grid, -1), mode="bicubic", padding_mode="zeros", align_corners=True)
 
 
-def turn_scan(image: Tensor, operator: SenseOperator, matrix: Tensor) -> tuple[Tensor, SenseOperator]:
-    """Turn an image (slice, H, W) and the coil maps of its operator; lines stay, and Σ|S_c|² is 1 on the turned support.
+def turn_scan(image: Tensor, operator: Operator, matrix: Tensor) -> tuple[Tensor, SenseOperator]:
+    """Turn an image (slice, H, W) and the coil maps of its operator; the lines stay, and Σ|S_c|² is 1 on the support.
 
     Gradients flow to the image alone.
     """
+    if not isinstance(operator, SenseOperator):
+        raise InputError("expected a SenseOperator, whose coil maps turn with the image", field="operator")
     with torch.no_grad():
         maps = operator.maps
         n, c, h, w = maps.shape

@@ -1,10 +1,11 @@
-"""DDNM⁺ (Wang, Yu and Zhang 2023): a diffusion prior from full images, whose estimates get their range from the data."""
+"""DDNM⁺ (Wang, Yu and Zhang 2023): a diffusion prior from full images; the data give its estimates their range."""
 
 from __future__ import annotations
 
 import math
 from abc import abstractmethod
 from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -61,7 +62,7 @@ class Diffusion(Learned):
     needs = "full images"
     evaluations = 100
     objective = DiffusionObjective
-    validation = {"steps": 20}
+    validation: ClassVar[dict[str, Any]] = {"steps": 20}
 
     steps: int = 100
     eta: float = 0.85

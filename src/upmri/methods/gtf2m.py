@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -108,7 +109,7 @@ class Gtf2m(Learned):
     needs = "undersampled scans"
     evaluations = 20  # per coil
     objective = Gtf2mObjective
-    validation = {"single_evaluation": True}
+    validation: ClassVar[dict[str, Any]] = {"single_evaluation": True}
 
     steps: int = 10
     null_noise: bool = False

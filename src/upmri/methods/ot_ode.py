@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -66,7 +67,7 @@ class OtOde(Learned):
     needs = "full images"
     evaluations = 100
     objective = FlowObjective
-    validation = {"steps": 20}
+    validation: ClassVar[dict[str, Any]] = {"steps": 20}
 
     steps: int = 100
     start: float = 0.8

@@ -7,7 +7,7 @@ changed step by step into that of ``upmri``, to measure what each change brings 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -164,7 +164,7 @@ class UpmriPaper(Learned):
     needs = "undersampled scans"
     evaluations = 20
     objective = PaperObjective
-    validation = {"single_evaluation": True, "iterations": 10}
+    validation: ClassVar[dict[str, Any]] = {"single_evaluation": True, "iterations": 10}
 
     steps: int = 10
     iterations: int = 30

@@ -7,15 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from upmri.physics.operator import IdentityOperator, Operator
+    from upmri.physics.problem import Problem
     from upmri.physics.sense import SenseOperator
 
-__all__ = ["IdentityOperator", "Operator", "SenseOperator"]
+__all__ = ["IdentityOperator", "Operator", "Problem", "SenseOperator"]
 
 _MODULES = {
     "coils", "contrast", "derivatives", "espirit", "fourier", "masks", "operator", "phantom", "problem",
     "receive_array", "sense", "simulate", "solve", "tensors", "wavelet"
 }  # fmt: skip
-_NAMES = {"IdentityOperator": "operator", "Operator": "operator", "SenseOperator": "sense"}
+_NAMES = {"IdentityOperator": "operator", "Operator": "operator", "Problem": "problem", "SenseOperator": "sense"}
 
 
 def __getattr__(name: str) -> Any:

@@ -87,7 +87,7 @@ class SenseOperator(Operator):
         full = mask.reshape(*(1,) * (3 - mask.ndim), *mask.shape) if mask.ndim in (1, 2) else mask
         if full.ndim != 3 or full.shape[0] not in (1, n) or full.shape[1] not in (1, h) or full.shape[2] != w:
             raise InputError(f"expected ({n} or 1, 1 or {h}, {w}), got {tuple(mask.shape)}", field="mask")
-        self.mask = full.to(self._rows.device).bool().expand(n, -1, -1)
+        self.mask: Tensor = full.to(self._rows.device).bool().expand(n, -1, -1)
         self.cartesian_1d = full.shape[1] == 1
         if self.cartesian_1d:
             self._rows = self._rows.contiguous()  # rows first, so that a block of rows is one piece of memory

@@ -1,4 +1,4 @@
-"""The state of a run in one file that holds no code, replaced as a whole: after a kill at any moment it is there."""
+"""The state of a run in one file without code, replaced as a whole: a kill at any moment leaves a complete one."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from upmri.core.errors import InputError
 _MOMENTS = ("exp_avg", "exp_avg_sq")
 
 
-def save(
+def save_state(
     path: Path,
     network: nn.Module,
     average: dict[str, Tensor],
     optimiser: torch.optim.AdamW,
     facts: dict[str, Any],
 ) -> None:
-    """Write weights, their average, the optimiser's moments, and facts such as the step."""
+    """Write weights, their moving average, the optimiser's moments, and facts such as the step."""
     from safetensors.torch import save_file
 
     tensors: dict[str, Tensor] = {f"network.{name}": p for name, p in network.named_parameters()}
@@ -37,20 +37,22 @@ def save(
     stage.replace(path)
 
 
-def load(path: Path, network: nn.Module, average: dict[str, Tensor], optimiser: torch.optim.AdamW) -> dict[str, Any]:
-    """Read the state back into place; return the facts."""
+def load_state(
+    path: Path, network: nn.Module, average: dict[str, Tensor], optimiser: torch.optim.AdamW
+) -> dict[str, Any]:
+    """Read the state into network, average and optimiser; return the facts."""
     from safetensors import SafetensorError, safe_open
 
     try:
         opened = safe_open(path, framework="pt")
     except SafetensorError as error:
-        raise InputError(f"{path}: damaged ({error}); remove it or choose another output folder") from error
+        raise InputError(f"damaged ({error}); remove it or choose another output folder", path=path) from error
     with opened as file:
         kinds = ("network", "average", *_MOMENTS)
         wanted = {f"{kind}.{name}": list(tensor.shape) for name, tensor in average.items() for kind in kinds}
         found = {name: file.get_slice(name).get_shape() for name in file.keys()}  # noqa: SIM118
         if wanted != found or "facts" not in (file.metadata() or {}):
-            raise InputError(f"{path}: belongs to another network; remove it or choose another output folder")
+            raise InputError("belongs to another network; remove it or choose another output folder", path=path)
         facts: dict[str, Any] = json.loads(file.metadata()["facts"])
         with torch.no_grad():
             for name, parameter in network.named_parameters():

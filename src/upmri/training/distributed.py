@@ -1,4 +1,4 @@
-"""Where a run happens: one process among several, and the copy of the network that does the passes there."""
+"""Several processes that train together, and the copy of the network that does the passes in each."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from upmri.methods import pick_device
+from upmri.core.device import pick_device
 
-# How long the others wait for what one process does alone, such as preparing the slices.
+# Time limit for work that one process does alone while the others wait, such as preparing slices.
 _PATIENCE = timedelta(days=7)
 
 
 @dataclass(frozen=True)
-class Place:
-    """One process among those that train together, as ``torchrun`` tells it."""
+class Process:
+    """One process among those that train together, as set up by ``torchrun``."""
 
     rank: int
     world: int
     device: torch.device
-    group: dist.ProcessGroup | None = None  # to wait in: any device, and longer than for a gradient
+    group: dist.ProcessGroup | None = None  # for waiting: on any device, and longer than for gradients
 
     @classmethod
     def find(cls, device: str) -> Self:
-        """Join the others, where there are any."""
+        """Join the other processes, if there are any."""
         world = int(os.environ.get("WORLD_SIZE", "1"))
         local = int(os.environ.get("LOCAL_RANK", "0"))
         where = pick_device(device)
@@ -51,21 +51,21 @@ class Place:
         return self.rank == 0
 
     def wait(self) -> None:
-        """Until all have come so far."""
+        """Wait until all processes are here."""
         if self.world > 1:
             dist.barrier(self.group)
 
     def mean(self, values: Tensor) -> Tensor:
-        """Over all processes."""
+        """Mean over all processes."""
         if self.world > 1:
             dist.all_reduce(values)
         return values / self.world
 
 
-class Worker:
-    """The network that does the passes: the one whose weights are kept, or its copy with the U-Net in bfloat16."""
+class PassNetwork:
+    """The network for forward and backward passes: the trained one, or its copy with the U-Net in bfloat16."""
 
-    def __init__(self, network: nn.Module, place: Place, *, half: bool, compiled: bool = False) -> None:
+    def __init__(self, network: nn.Module, process: Process, *, half: bool, compiled: bool = False) -> None:
         self._kept: list[Tensor] = list(network.parameters())
         working = network
         if half:
@@ -77,21 +77,21 @@ class Worker:
                 child.compile(dynamic=False)
         self._working: list[Tensor] = list(working.parameters())
         self.module: nn.Module = working
-        if place.world > 1:
-            # Strides of axes of length 1, as of kernels of 1×1, say nothing; bfloat16 has its own.
+        if process.world > 1:
+            # Strides of axes of length 1, as of kernels of 1×1, have no meaning, and differ in bfloat16.
             warnings.filterwarnings("ignore", "Grad strides do not match bucket view strides")
             self.module = nn.parallel.DistributedDataParallel(working)
         self._copied = half
 
     @torch.no_grad()
     def refresh(self) -> None:
-        """Take over the weights that are kept."""
+        """Copy the trained weights."""
         if self._copied:
             torch._foreach_copy_(self._working, self._kept)
 
     @torch.no_grad()
     def hand_over(self) -> None:
-        """Give the gradients to the weights that are kept."""
+        """Copy the gradients to the trained weights."""
         if self._copied:
             for kept, working in zip(self._kept, self._working, strict=True):
                 assert working.grad is not None  # noqa: S101

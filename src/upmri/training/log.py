@@ -1,4 +1,4 @@
-"""What a run tells while it goes on: one JSON object a line, and TensorBoard's curves where wanted."""
+"""The log of a training run: one JSON object per line, and curves for TensorBoard on request."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from upmri.core.errors import InputError
 from upmri.training.config import TrainConfig
 
 
-class Log:
+class TrainingLog:
     """``log.jsonl`` in the output folder.
 
     Parameters
     ----------
     folder
-        Where.
+        Output folder of the run.
     step
-        The run goes on from here: what an earlier attempt wrote of later steps is dropped.
+        Step from which the run continues: lines of later steps, from an earlier attempt, are removed.
     config
-        Says whether TensorBoard is wanted.
+        Configuration, which has the switch for TensorBoard.
     active
-        Only one of several processes writes.
+        Whether this process writes; only one of several does.
     """
 
     def __init__(self, folder: Path, step: int, config: TrainConfig, *, active: bool) -> None:
@@ -37,12 +37,12 @@ class Log:
         stage = self._path.with_name(f".{self._path.name}.new")
         stage.write_text("".join(json.dumps(entry) + "\n" for entry in entries))
         stage.replace(self._path)
-        self.last_validation = next((entry for entry in reversed(entries) if "held_out" in entry), None)
+        self.last_validation = next((entry for entry in reversed(entries) if "held_out_gain" in entry), None)
         if config.tensorboard:
             try:
                 from torch.utils.tensorboard import SummaryWriter
             except ImportError as error:
-                raise InputError("tensorboard: not installed; pip install 'upmri[train]'") from error
+                raise InputError("not installed; pip install 'upmri[train]'", field="tensorboard") from error
             self._board = SummaryWriter(str(folder / "tensorboard"), purge_step=step + 1)
 
     def write(self, step: int, **values: Any) -> None:
@@ -50,7 +50,7 @@ class Log:
         if not self._active:
             return
         entry = {"step": step, **values}
-        if "held_out" in values:
+        if "held_out_gain" in values:
             self.last_validation = entry
         with self._path.open("a") as file:
             file.write(json.dumps(entry) + "\n")
@@ -61,7 +61,7 @@ class Log:
 
 
 def _parse(line: str) -> dict[str, Any] | None:
-    """An entry, unless a kill cut it short."""
+    """Return an entry; None for a line that a kill cut short."""
     try:
         entry = json.loads(line)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Give slices what a lesson needs, once: find them, simulate or read them, estimate their maps, keep all in a cache."""
+"""Prepare slices for training, once: find them, read or simulate them, estimate their maps, and cache them."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from torch import Tensor
 from upmri.core.errors import InputError
 from upmri.core.progress import bar
 from upmri.core.scan import Scan
-from upmri.methods.base import Problem
 from upmri.physics.contrast import vary, with_fat
 from upmri.physics.espirit import estimate_maps
 from upmri.physics.fourier import ifft2c
 from upmri.physics.masks import seed_for
+from upmri.physics.problem import Problem
 from upmri.physics.simulate import simulate
 from upmri.training.config import DataConfig
 from upmri.training.selection import Slice, draw_lines, keep_lines, select
@@ -52,7 +52,7 @@ def prepare(config: DataConfig, cache: Path, *, workers: int = 1, progress: bool
     stamps = {path: _stamp(path, is_image) for path, is_image in {(at.path, at.is_image) for at in found}}
     jobs = [_Job(at, _rate(at, config), config, stamps[at.path]) for at in found]
     if not jobs:
-        raise InputError("data: expected scans or images to learn from, found none")
+        raise InputError("expected scans or images, found none", field="train")
     cache.mkdir(parents=True, exist_ok=True)
     files = [cache / f"{job.key}.safetensors" for job in jobs]
     todo = [(job, file) for job, file in zip(jobs, files, strict=True) if not file.exists()]
@@ -106,8 +106,7 @@ def _prepare(pair: tuple[_Job, Path]) -> None:
     try:
         _make(job, file)
     except InputError as error:
-        path = job.slice.path
-        raise InputError(f"{path}: slice {job.slice.index}: {str(error).removeprefix(f'{path}: ')}") from error
+        raise error.within(field=f"slice {job.slice.index}", path=job.slice.path) from error
 
 
 def _make(job: _Job, file: Path) -> None:
@@ -115,14 +114,15 @@ def _make(job: _Job, file: Path) -> None:
 
     scan, truth = _scan(job)
     mapped = scan if scan.maps is not None else estimate_maps(scan)
-    problem = Problem(mapped, torch.device("cpu"), torch.Generator())
+    problem = Problem.from_scan(mapped)
     if truth is not None:
-        maps = problem.operator.maps
+        assert mapped.maps is not None  # noqa: S101
+        maps = mapped.maps
         truth = (maps.conj() * truth).sum(1) if truth.ndim == 4 else truth * problem.operator.support
         truth = truth / problem.scale[:, None, None]
     columns = mapped.mask[0].any(0)
     if int(columns.sum()) <= 4:
-        raise InputError(f"mask: expected more than 4 lines, got {int(columns.sum())}")
+        raise InputError(f"expected more than 4 lines, got {int(columns.sum())}", field="mask")
     assert mapped.maps is not None  # noqa: S101
     tensors = {
         "kspace": problem.kspace[0][..., columns],

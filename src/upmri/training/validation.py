@@ -1,55 +1,67 @@
-"""How good a network is: on k-space lines that it did not get, and against the truth where there is one."""
+"""How good a network is: on held-out lines, and against reference images where there are some."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from upmri.learning.held_out import HeldOut
-from upmri.methods.base import Lesson
-from upmri.methods.sense import default_damping
-from upmri.physics.sense import SenseOperator
-from upmri.training.data import Batch, Slices
+from upmri.learning.held_out import HeldOut, Reconstruct
+from upmri.methods.base import Objective
+from upmri.methods.learned import Learned
+from upmri.methods.prior import Prior
+from upmri.physics.problem import Problem
+from upmri.physics.sense import sense_damping
+from upmri.training.data import PreparedSlices
+
+
+class _Averaged(nn.Module):
+    """A network evaluated with other weights than its own."""
+
+    def __init__(self, network: nn.Module, weights: dict[str, Tensor]) -> None:
+        super().__init__()
+        self._parts = (network, weights)  # in a tuple, so that they are no submodules
+
+    def forward(self, *args: Any) -> Tensor:
+        network, weights = self._parts
+        result: Tensor = functional_call(network, weights, args)
+        return result
 
 
 @torch.no_grad()
 def validate(
-    lesson: Lesson, network: nn.Module, average: dict[str, Tensor], slices: Slices, batch: int
+    method: type[Learned],
+    objective: Objective,
+    network: nn.Module,
+    average: dict[str, Tensor],
+    slices: PreparedSlices,
+    batch: int,
 ) -> dict[str, float]:
-    """Return the average's error over SENSE's, in dB and lower is better, on a fifth of the lines left out.
+    """Return the gain of a method over SENSE in dB, with the averaged weights; the method is called as users call it.
 
-    ``held_out`` needs no truth; ``gain`` is the PSNR over SENSE's with all lines given, where there is a reference.
+    ``held_out_gain`` is measured on a fifth of the lines, which are held out, and needs no reference. ``gain`` is the
+    PSNR over that of SENSE with all lines as input, where there is a reference.
     """
-
-    class _Average(nn.Module):
-        def forward(self, *args: Tensor) -> Tensor:
-            result: Tensor = functional_call(network, average, args)
-            return result
-
     network.eval()
+    prior = Prior(_Averaged(network, average), objective, method.name)
+    reconstruct = method(model=prior, **method.validation).reconstruct
     held_out, gains = [], []
-    for part in slices.all(batch):
-        held_out.append(_held_out(lesson, _Average(), part))
-        if part.reference is not None:
-            gains.append(_gain(lesson, _Average(), part))
-    values = {"held_out": round(torch.cat(held_out).mean().item(), 4)}
+    for problem in slices.all(batch):
+        held_out.append(_held_out_gain(reconstruct, problem))
+        if problem.reference is not None:
+            gains.append(_gain(reconstruct, problem, problem.reference))
+    values = {"held_out_gain": round(torch.cat(held_out).mean().item(), 4)}
     return values | ({"gain": round(torch.cat(gains).mean().item(), 4)} if gains else {})
 
 
-def _held_out(lesson: Lesson, network: nn.Module, batch: Batch) -> Tensor:
-    test = HeldOut.draw(batch.maps, batch.mask, batch.kspace, batch.generators)
-    ours = test.error(lesson.predict(network, test.operator, batch.kspace, batch.sigma))
-    sense = test.error(test.operator.solve(test.adjoint, default_damping(batch.sigma)))
-    return 10 * (ours / sense).log10()
+def _held_out_gain(reconstruct: Reconstruct, problem: Problem) -> Tensor:
+    test = HeldOut.draw(problem)
+    return 10 * (test.error(test.sense()) / test.error(reconstruct(test.inputs))).log10()
 
 
-def _gain(lesson: Lesson, network: nn.Module, batch: Batch) -> Tensor:
-    assert batch.reference is not None  # noqa: S101
-    operator = SenseOperator(batch.maps, batch.mask)
-    images = (
-        lesson.predict(network, operator, batch.kspace, batch.sigma),
-        operator.solve(operator.adjoint(batch.kspace), default_damping(batch.sigma)),
-    )
-    ours, sense = ((image.abs() - batch.reference.abs()).square().sum((1, 2)) for image in images)
+def _gain(reconstruct: Reconstruct, problem: Problem, reference: Tensor) -> Tensor:
+    images = (reconstruct(problem), problem.operator.solve(problem.adjoint, sense_damping(problem.sigma)))
+    ours, sense = ((image.abs() - reference.abs()).square().sum((1, 2)) for image in images)
     return 10 * (sense / ours).log10()

@@ -1,0 +1,78 @@
+"""The card of a weights file: JSON in the header of a safetensors file that says how the weights were made."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from upmri.core.errors import InputError
+from upmri.core.legacy import rename_old_keys
+
+# The first was written until the key ``lesson`` became ``objective``; both are read.
+FORMATS = ("upmri-weights-1", "upmri-weights-2")
+MAX_HEADER = 1 << 20
+_MAX_DEPTH = 16
+
+
+def read_header(path: Path) -> dict[str, Any]:
+    """Read the card alone: the first bytes of a safetensors file, of bounded length."""
+    try:
+        with path.open("rb") as file:
+            length = int.from_bytes(file.read(8), "little")
+            if not 2 <= length <= MAX_HEADER:
+                raise ValueError("its header has an impossible length")
+            outer = json.loads(file.read(length))
+        header = json.loads(outer["__metadata__"]["upmri"])
+        if not isinstance(header, dict) or header.get("format") not in FORMATS:
+            raise ValueError("its format is unknown")
+        _check_depth(header, _MAX_DEPTH)
+        spread = header.get("spread", {"factor": 1.0, "exponent": 0.0})
+        bounds = {"factor": (0, 100), "exponent": (-4, 4)}
+        if not isinstance(spread, dict) or not all(_is_within(spread.get(key), *ends) for key, ends in bounds.items()):
+            raise ValueError("spread: expected a factor from 0 to 100 and an exponent from -4 to 4")
+        header = rename_old_keys(header)
+    except OSError as error:
+        raise InputError(f"cannot be read: {error.strerror}", path=path) from error
+    except KeyError as error:
+        raise InputError("not weights of UPMRI (it has no card)", path=path) from error
+    except (ValueError, TypeError, RecursionError) as error:
+        raise InputError(f"not weights of UPMRI ({shorten(error)})", path=path) from error
+    return header
+
+
+def training_seconds(card: Mapping[str, Any]) -> float | None:
+    """Duration of the training, over all runs that led to the weights; None where a card does not have it."""
+    total, training = 0.0, card.get("training")
+    while isinstance(training, dict):
+        if not isinstance(training.get("seconds"), int | float):
+            return None
+        total += training["seconds"]
+        before = training.get("begun with")
+        training = before.get("training") if isinstance(before, dict) else None
+    return total or None
+
+
+def training_coils(card: Mapping[str, Any]) -> int:
+    """Largest number of coils of a training scan; 0 where a card does not have it."""
+    data = card.get("data")
+    count = data.get("coils") if isinstance(data, dict) else None
+    return count if isinstance(count, int) else 0
+
+
+def shorten(text: object) -> str:
+    """Return text that comes from a file, cut to a readable length."""
+    whole = str(text)
+    return whole if len(whole) <= 200 else f"{whole[:200]}…"
+
+
+def _is_within(value: Any, low: float, high: float) -> bool:
+    return type(value) in (int, float) and low <= value <= high  # NaN is not
+
+
+def _check_depth(value: Any, left: int) -> None:
+    if left == 0:
+        raise ValueError("nested too deeply")
+    for item in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        _check_depth(item, left - 1)

@@ -1,0 +1,54 @@
+"""Available weights by name: those of the package, and those in the folder that ``UPMRI_MODELS`` names."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from upmri.core.errors import InputError
+from upmri.methods.registry import find_method
+from upmri.weights.card import read_header, shorten
+
+_FOLDER = Path(__file__).parent
+
+
+def weight_names() -> tuple[str, ...]:
+    """Names of the available weights, the package's first."""
+    return tuple(_files())
+
+
+def available(method: str) -> tuple[str, ...]:
+    """Names of the available weights for a method."""
+    owner = find_method(method).weights_of or method
+    return tuple(name for name in weight_names() if read_card(name).get("method") == owner)
+
+
+def find_weights(model: str | Path) -> Path:
+    """Return the file of available weights by their name, or a file by its path."""
+    if (known := _files().get(str(model))) is not None:
+        return known
+    path = Path(model)
+    try:
+        exists = path.is_file()
+    except OSError:  # no file can have such a name
+        exists = False
+    if not exists:
+        names = ", ".join(weight_names()) or "the available weights (there are none)"
+        raise InputError(f"{shorten(model)} is neither a file nor one of {names}", field="model")
+    return path
+
+
+def read_card(model: str | Path) -> dict[str, Any]:
+    """Return the card of weights; the weights themselves are not read."""
+    return read_header(find_weights(model))
+
+
+def _files() -> dict[str, Path]:
+    folders = [_FOLDER, *([Path(own)] if (own := os.environ.get("UPMRI_MODELS")) else [])]
+    found: dict[str, Path] = {}
+    for folder in folders:
+        for path in sorted(folder.glob("*.safetensors")):
+            if path.stem != "checkpoint":  # the state of a training run
+                found.setdefault(path.stem, path)
+    return found

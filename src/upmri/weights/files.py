@@ -1,0 +1,102 @@
+"""Reading and writing of weights: safetensors with a card, which hold no code."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from upmri.core.errors import InputError
+from upmri.core.settings import build
+from upmri.formats import atomic
+from upmri.methods.base import Objective
+from upmri.methods.prior import Prior
+from upmri.methods.registry import find_method, method_names
+from upmri.weights.card import FORMATS, MAX_HEADER, read_header, shorten
+from upmri.weights.catalogue import find_weights
+
+MAX_BYTES = 1 << 30
+
+
+def load_prior(model: str | Path | Prior, device: torch.device | str = "cpu") -> Prior:
+    """Load weights by name or file; the same file is read once. A loaded prior is moved to the device.
+
+    Examples
+    --------
+    >>> import upmri
+    >>> prior = upmri.prior("brain")
+    >>> prior.method
+    'upmri'
+    """
+    if isinstance(model, Prior):
+        return model.to(device)
+    path = find_weights(model).resolve()
+    state = path.stat()
+    return _load(path, str(model), state.st_mtime_ns, state.st_size, str(device))
+
+
+@lru_cache(maxsize=4)
+def _load(path: Path, source: str, changed: int, size: int, device: str) -> Prior:  # noqa: ARG001
+    from safetensors import SafetensorError
+    from safetensors.torch import load as parse
+
+    header = read_header(path)
+    if size > MAX_BYTES:
+        raise InputError(f"{size / 2**20:.0f} MiB; weights are expected to be smaller than 1 GiB", path=path)
+    method = header.get("method")
+    kind = find_method(method).objective if method in method_names() else None
+    if kind is None:
+        raise InputError(f"has weights of {method!r}, which is not a method with weights", path=path)
+    try:
+        objective = build(kind, header.get("objective"), "objective")
+    except InputError as error:
+        raise error.within(path=path) from error
+    except OverflowError as error:
+        raise InputError(shorten(error), path=path) from error
+    with torch.device("meta"):
+        network = objective.network()
+    expected = {name: tuple(tensor.shape) for name, tensor in network.state_dict().items()}
+    if size > MAX_HEADER + 8 * sum(map(math.prod, expected.values())):
+        raise InputError(f"{size / 2**20:.0f} MiB, more than the network of its objective has", path=path)
+    try:
+        data = path.read_bytes()
+        tensors = parse(data)
+    except OSError as error:
+        raise InputError(f"cannot be read: {error.strerror}", path=path) from error
+    except (SafetensorError, ValueError, KeyError) as error:
+        raise InputError(f"damaged ({shorten(error)})", path=path) from error
+    found = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+    if expected != found:
+        odd = sorted({*expected.items()} ^ {*found.items()})[0]
+        raise InputError(f"its tensors do not fit its objective, for example {shorten(odd)}", path=path)
+    known = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+    if not all(tensor.dtype in known for tensor in tensors.values()):
+        raise InputError("expected tensors of floating-point numbers, of 16 bits or more", path=path)
+    single = {name: tensor.float() for name, tensor in tensors.items()}
+    if not all(tensor.isfinite().all() for tensor in single.values()):
+        raise InputError("has NaN or infinite values", path=path)
+    network.load_state_dict(single, assign=True)
+    prior = Prior(network, objective, str(method), source=source, card=header, digest=hashlib.sha256(data).hexdigest())
+    return prior.to(device).eval().requires_grad_(False)
+
+
+def save_weights(
+    path: Path, tensors: Mapping[str, Tensor], method: str, objective: Objective, card: Mapping[str, Any]
+) -> Path:
+    """Write weights in half precision, whole or not at all."""
+    from safetensors.torch import save as serialise
+
+    header = {"format": FORMATS[-1], "method": method, "objective": asdict(objective), **card}
+    half = {name: tensor.detach().to("cpu", torch.float16).contiguous() for name, tensor in tensors.items()}
+    with atomic.staged(path, overwrite=True) as stage:
+        # `save_file` would make a file that only its owner can read.
+        stage.write_bytes(serialise(half, metadata={"upmri": json.dumps(header)}))
+    return path
