@@ -1,3 +1,6 @@
+import runpy
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -98,3 +101,11 @@ def test_volumes_are_refused():
     with pytest.raises(InputError) as error:
         from_mrinufft(volume)
     assert error.value.field == "operator"
+
+
+def test_radial_example(capsys):
+    """The shipped prior gains on least squares, though it was trained on Cartesian scans."""
+    path = Path(__file__).parents[2] / "examples" / "radial.py"
+    scores = runpy.run_path(str(path))["scores"]
+    assert scores["upmri"]["psnr"] > 1.5 + max(values["psnr"] for name, values in scores.items() if name != "upmri")
+    assert "upmri" in capsys.readouterr().out

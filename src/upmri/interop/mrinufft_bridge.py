@@ -44,21 +44,21 @@ class _FromMrinufft(Operator):
         coils, samples = operator.n_coils, operator.n_samples
         self._nufft, self._own = operator, maps is None
         if maps is not None:
-            maps = np.asarray(maps)
-            if operator.uses_sense or operator.n_batchs > 1 or maps.shape[1:] != (coils, *operator.shape):
+            given = np.asarray(maps)
+            if operator.uses_sense or operator.n_batchs > 1 or given.shape[1:] != (coils, *operator.shape):
                 expected = f"(slice, {coils}, {', '.join(map(str, operator.shape))})"
                 raise InputError(
-                    f"expected {expected} for an operator without its own and with n_batchs=1, got {maps.shape}",
+                    f"expected {expected} for an operator without its own and with n_batchs=1, got {given.shape}",
                     field="maps",
                 )
         elif operator.uses_sense:
-            maps = operator.smaps[None]
+            given = operator.smaps[None]
         elif coils > 1:
             raise InputError(f"an operator of {coils} coils needs maps", field="maps")
         else:
-            maps = np.ones((1, 1, *operator.shape))
-        self._maps = torch.tensor(maps.astype(operator.cpx_dtype))
-        slices = operator.n_batchs if self._own else len(maps)
+            given = np.ones((1, 1, *operator.shape))
+        self._maps = torch.tensor(given.astype(operator.cpx_dtype))
+        slices = operator.n_batchs if self._own else len(given)
         self.shape = (slices, *operator.shape)
         self.data_shape = (slices, coils, samples)
         self._root = np.sqrt(np.ones(samples) if weights is None else np.asarray(weights)).astype(operator.dtype)
