@@ -143,7 +143,7 @@ def compare(args: argparse.Namespace, kind: str, kspace: np.ndarray, images: np.
 
 
 def targets(result: Row) -> list[Row]:
-    """Judge one scan."""
+    """Compare the programs on one scan."""
     by_name = {row["who"]: row for row in result["rows"]}
     ours, bart = by_name.get("upmri", {}), by_name.get("bart", {})
     worse = ours["unexplained"] / bart["unexplained"] if "unexplained" in ours and "unexplained" in bart else None
