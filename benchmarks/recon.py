@@ -4,8 +4,8 @@
 
 Reconstruction: 20 evaluations of the U-Net of `upmri`, with exact data consistency after each, set-up included (A*y,
 building and factoring the normal operator), over the same 20 evaluations alone. Training: one step of the default
-objective (off the path, and on it), over the passes of the U-Net that it contains, alone. Simulated heads. On the CPU CPU
-time counts, which is work and not waiting for others' work; the two take turns, and medians are compared.
+objective (off the path, and on it), over the passes of the U-Net that it contains, alone. Simulated heads. On the CPU
+CPU time is measured, which does not depend on other programs; the two take turns, and medians are compared.
 """
 
 from __future__ import annotations

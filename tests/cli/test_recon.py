@@ -36,7 +36,7 @@ def test_recon_of_some_slices_to_npy(run, scan, tmp_path):
 def test_lambda_and_steps(run, scan, one_line):
     run("recon", "scan.h5", "-m", "sense", "--lambda", "0.1", "-o", "a.npy", "--quiet")
     run("recon", "scan.h5", "-m", "cg-sense", "--steps", "3", "-o", "b.npy", "--quiet")
-    one_line(run("recon", "scan.h5", "-m", "zero-filled", "--steps", "3", code=2), "steps", "takes no settings")
+    one_line(run("recon", "scan.h5", "-m", "zero-filled", "--steps", "3", code=2), "steps", "has no settings")
 
 
 def test_of_several_scans_the_good_ones_are_done(run, scan, tmp_path):
@@ -83,7 +83,7 @@ def test_every_second_slice_is_twice_as_far_away(run, scan, tmp_path):
         (["recon", "scan.h5", "--slices", "9"], ["scan.h5", "3 slices"]),
         (["recon", "scan.h5", "-o", "nowhere/x.npy"], ["nowhere"]),
         (["recon", "scan.h5", "-o", "x.dicom"], ["x.dicom", ".nii.gz", ".dcm"]),
-        (["recon", "scan.h5", "-m", "sense", "--lambda", "-1"], ["damping", "λ > 0"]),
+        (["recon", "scan.h5", "-m", "sense", "--lambda", "-1"], ["damping", "> 0"]),
         (["recon", "scan.h5", "-m", "upmri", "--lambda", "1"], ["damping", "not a setting of upmri"]),
         (["recon", "scan.h5", "-m", "upmri", "--model", "pears"], ["model", "pears", "apples"]),
         (["recon", "scan.h5", "-m", "upmri", "--model", "."], ["model", "neither a file"]),

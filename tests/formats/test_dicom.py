@@ -220,8 +220,9 @@ def test_nothing_is_said_of_the_patient(tmp_path, rec):
 
 def test_it_has_no_phase(tmp_path, plain):
     for refuse in (lambda path: save(plain, path, complex=True), lambda path: check_target(path, complex=True)):
-        with pytest.raises(InputError, match=r"x\.dcm: \.dcm holds magnitudes only"):
+        with pytest.raises(InputError) as error:
             refuse(tmp_path / "x.dcm")
+        assert error.value.path == str(tmp_path / "x.dcm")
     assert not list(tmp_path.iterdir())
 
 

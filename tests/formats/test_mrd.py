@@ -607,7 +607,7 @@ def refuse(path: Path, complaint: str, **options) -> None:
         ("", "expected an ISMRMRD header in XML"),
         ("<a>" * 100000, "expected an ISMRMRD header in XML"),
         ("<a>" * 300000 + "</a>" * 300000, "expected an ISMRMRD header in XML, got <a>"),
-        (b"\xff\xfe<a/>", "damaged"),
+        (b"\xff\xfe<a/>", "as UTF-8"),
         ('<!DOCTYPE a [<!ENTITY b "c">]><a>&b;</a>', "without DOCTYPE and entities"),
         ('<!DOCTYPE a SYSTEM "file:///etc/passwd"><a/>', "without DOCTYPE and entities"),
         (" " * 2**22 + xml(), "dataset/xml: .* GiB, more than the limit"),

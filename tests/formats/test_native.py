@@ -154,13 +154,16 @@ def test_forty_gigabytes_are_no_burden_when_one_slice_is_asked_for(tmp_path, gau
 def test_scans_and_reconstructions_are_distinguished(tmp_path, scan, rec):
     scan.save(tmp_path / "scan.h5")
     save(rec, tmp_path / "rec.h5")
-    with pytest.raises(InputError, match=r"rec\.h5: expected a scan written by UPMRI, got reconstruction"):
+    with pytest.raises(InputError, match="got reconstruction") as error:
         load(tmp_path / "rec.h5")
-    with pytest.raises(InputError, match=r"scan\.h5: expected a reconstruction written by UPMRI, got scan"):
+    assert error.value.path == str(tmp_path / "rec.h5")
+    with pytest.raises(InputError, match="got scan") as error:
         load_reconstruction(tmp_path / "scan.h5")
+    assert error.value.path == str(tmp_path / "scan.h5")
     np.save(tmp_path / "x.npy", scan.kspace.numpy())
-    with pytest.raises(InputError, match=r"x\.npy: expected a reconstruction"):
+    with pytest.raises(InputError) as error:
         load_reconstruction(tmp_path / "x.npy")
+    assert error.value.path == str(tmp_path / "x.npy")
 
 
 def test_a_flipped_bit_is_an_error(tmp_path, scan):
@@ -169,13 +172,15 @@ def test_a_flipped_bit_is_an_error(tmp_path, scan):
     at = raw.index(scan.kspace[2].numpy().tobytes())
     (tmp_path / "x.h5").write_bytes(raw[:at] + bytes([raw[at] ^ 1]) + raw[at + 1 :])
     load(tmp_path / "x.h5", 1)
-    with pytest.raises(InputError, match="damaged"):
+    with pytest.raises(InputError) as error:
         load(tmp_path / "x.h5", 2)
+    assert (error.value.path, error.value.field) == (str(tmp_path / "x.h5"), "kspace")
 
 
 def test_the_suffix_of_a_scan_is_h5(tmp_path, scan):
-    with pytest.raises(InputError, match=r"x\.npy: expected a name that ends in \.h5"):
+    with pytest.raises(InputError) as error:
         scan.save(tmp_path / "x.npy")
+    assert error.value.path == str(tmp_path / "x.npy")
 
 
 @pytest.mark.parametrize(
@@ -204,6 +209,7 @@ def test_what_is_wrong_inside_is_named(tmp_path, scan, change, complaint):
 
 def test_a_header_that_could_not_be_read_is_not_written(tmp_path, scan):
     huge = Scan(kspace=scan.kspace, meta={"x": "a" * 2**24})
-    with pytest.raises(InputError, match="meta: expected at most"):
+    with pytest.raises(InputError) as error:
         huge.save(tmp_path / "x.h5")
+    assert error.value.field == "meta"
     assert not list(tmp_path.iterdir())

@@ -39,8 +39,9 @@ def test_none_is_all():
 
 @pytest.mark.parametrize("wrong", [7, -8, "7", "", "a", "1:2:3:4", "1.5", 1.5, "::0", "::-1", "5:5", [1], "9" * 5000])
 def test_anything_else_says_how_many_there_are(wrong):
-    with pytest.raises(InputError, match=r"^slices: expected some of 0 to 6 \(there are 7 slices\)"):
+    with pytest.raises(InputError, match="7 slices") as error:
         select_slices(wrong, 7)
+    assert error.value.field == "slices"
 
 
 @pytest.mark.parametrize("slices", [None, "1:4", "::2", "3", "4::9"])

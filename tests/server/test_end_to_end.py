@@ -72,7 +72,7 @@ def test_magnitudes_deviations_and_settings(server, small):
     for ours, theirs in ((rec.image[0].abs(), expected.image[0].abs()), (rec.std[0], expected.std[0])):
         assert (ours - theirs).abs().max() <= 1e-5 * theirs.abs().max()
     assert rec.settings["sha256"] == expected.settings["sha256"]
-    assert rec.settings["held_out"] == expected.settings["held_out"]
+    assert rec.settings["held_out_gain"] == expected.settings["held_out_gain"]
     assert rec.versions == {"upmri": upmri.__version__}
     assert "version" not in rec.settings
 

@@ -11,6 +11,7 @@ import zlib
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -23,8 +24,10 @@ from upmri.formats import guard
 from upmri.formats.source import Source
 
 _SIGNATURE = b"\x89HDF\r\n\x1a\n"
-_GZIP = 1  # HDF5's number for it
-_FILTERS = {_GZIP: "gzip", 2: "shuffle", 3: "fletcher32", 32000: "lzf"}
+_GZIP, _FLETCHER32, _LZF = 1, 3, 32000  # HDF5's numbers of filters
+_FILTERS = {_GZIP: "gzip", 2: "shuffle", _FLETCHER32: "fletcher32", _LZF: "lzf"}
+_COMPRESSION = {_GZIP, _LZF}
+_CHECKSUM = 4  # bytes that fletcher32 appends to a chunk
 _HOPS = 16
 _GROUPS = 64
 
@@ -85,24 +88,31 @@ class StoredArray:
             array: NDArray[Any] = self.dataset[part or ()]
         return array
 
-    def _check_chunks(self, shape: tuple[int, ...], keep: slice, max_bytes: int) -> None:
-        """Refuse chunks that are larger than declared when inflated: HDF5 inflates each to its end and checks later."""
-        declared = math.prod(shape) * self.dtype.itemsize
-        guard.check_bytes(f"{self.name}: one chunk", declared, max_bytes)
-        if _GZIP not in self.filters:
-            return
+    @cached_property
+    def _stored_chunks(self) -> list[Any]:
+        """The chunks that were written: offset in the array, mask of filters not used, place and size in the file."""
         chunks: list[Any] = []
         with guard.library(self.name):
             self.dataset.id.chunk_iter(chunks.append)
-        for chunk in chunks:
-            first, skipped = chunk.chunk_offset[0], chunk.filter_mask >> self.filters.index(_GZIP) & 1
-            if skipped or not (first < keep.stop and keep.start < first + shape[0]):
+        return chunks
+
+    def _check_chunks(self, shape: tuple[int, ...], keep: slice, max_bytes: int) -> None:
+        """Refuse chunks of impossible size: HDF5 inflates them before it checks, and crashes on empty ones."""
+        declared = math.prod(shape) * self.dtype.itemsize
+        guard.check_bytes(f"{self.name}: one chunk", declared, max_bytes)
+        for chunk in self._stored_chunks:
+            first = chunk.chunk_offset[0]
+            if not (first < keep.stop and keep.start < first + shape[0]):
                 continue
+            used = {number for at, number in enumerate(self.filters) if not chunk.filter_mask >> at & 1}
+            checksum = _CHECKSUM if _FLETCHER32 in used else 0
+            if chunk.size <= checksum or (not used & _COMPRESSION and chunk.size != declared + checksum):
+                raise InputError(f"damaged: a chunk of {declared} bytes is stored in {chunk.size}", field=self.name)
             too_long = chunk.size > 1.01 * declared + 1024
-            if not too_long and chunk.size * guard.INFLATION > max_bytes:
+            if _GZIP in used and not too_long and chunk.size * guard.INFLATION > max_bytes:
                 with guard.library(self.name):
                     _, raw = self.dataset.id.read_direct_chunk(chunk.chunk_offset)
-                    too_long = _inflates_beyond(raw, declared + 4)  # 4 for a checksum
+                    too_long = _inflates_beyond(raw, declared + _CHECKSUM)
             if too_long:
                 raise InputError(
                     f"a compressed chunk holds more than the {declared} bytes it declares", field=self.name

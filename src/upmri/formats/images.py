@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gzip
 import math
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from io import BufferedIOBase
@@ -62,10 +63,11 @@ def _check(header: npy.NpyHeader, max_bytes: int) -> None:
 
 @contextmanager
 def _silent(logger: Logger) -> Iterator[None]:
-    """Keep nibabel from writing to stderr what it corrects in a header."""
+    """Keep nibabel from logging, or warning of, what it corrects in a header."""
     before, logger.disabled = logger.disabled, True
     try:
-        yield
+        with warnings.catch_warnings(action="ignore"):
+            yield
     finally:
         logger.disabled = before
 
@@ -75,6 +77,7 @@ def _nifti(path: Path, head: bytes, max_bytes: int) -> NDArray[Any]:
     from nibabel.filebasedimages import ImageFileError
     from nibabel.imageglobals import logger
     from nibabel.spatialimages import HeaderDataError
+    from nibabel.wrapstruct import WrapStructError
 
     kinds = {(344, b"n+1\0"): nibabel.Nifti1Image, (4, b"n+2\0"): nibabel.Nifti2Image}
     packed = head.startswith(_GZIP)
@@ -85,7 +88,7 @@ def _nifti(path: Path, head: bytes, max_bytes: int) -> NDArray[Any]:
         kind = next((kind for (at, magic), kind in kinds.items() if first[at:].startswith(magic)), None)
         if kind is None:
             raise InputError("not a kind of image that is known; expected .npy, .npz, .nii or .nii.gz")
-        with guard.library("image", HeaderDataError, ImageFileError):
+        with guard.library("image", HeaderDataError, ImageFileError, WrapStructError):
             stream.seek(0)
             nifti = kind.from_stream(stream)
             shape, dtype = nifti.shape, nifti.get_data_dtype()

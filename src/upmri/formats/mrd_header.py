@@ -9,7 +9,6 @@ import math
 from xml.etree import ElementTree
 
 from upmri.core.errors import InputError
-from upmri.formats import guard
 from upmri.formats.grid import Grid
 
 _MOST = 2**16 - 1  # ISMRMRD counts in 16 bits
@@ -162,8 +161,10 @@ class MrdHeader:
 
 def _parse(xml: str | bytes, field: str) -> ElementTree.Element:
     """Return the root of the XML, of which all names have lost their namespace."""
-    with guard.library(field):
+    try:
         text = xml if isinstance(xml, str) else xml.rstrip(b"\0").decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise InputError("expected an ISMRMRD header in XML, as UTF-8", field=field) from error
     if "<!" in text.replace("<!--", "").replace("<![CDATA[", ""):
         raise InputError("expected XML without DOCTYPE and entities", field=field)
     try:

@@ -36,7 +36,8 @@ class WrittenFormat:
     ours
         Given when the format is a folder: whether UPMRI wrote a file that is in it.
     check_std
-        Check, before a long reconstruction, that standard deviations can be written: of a path and ``overwrite``.
+        Function of a path and ``overwrite`` that refuses standard deviations which could not be written, before a long
+        reconstruction.
     """
 
     magnitude: Writer | None
