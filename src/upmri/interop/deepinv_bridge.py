@@ -141,8 +141,6 @@ class _ToDeepinv(HoldsOperator, LinearPhysics):
 def prior_to_deepinv(prior: Prior, sigma: float | None = None) -> Reconstructor:
     """Use a prior of upmri as reconstruction model in deepinv: ``model(y, physics)``.
 
-    Each slice is scaled so that the 99.9th percentile of |A*y| is 1, as the prior expects, and the image scaled back.
-
     Parameters
     ----------
     prior
@@ -165,11 +163,8 @@ class _PriorReconstructor(Reconstructor):
         operator = (
             physics.operator if isinstance(physics, _ToDeepinv) else _FromDeepinv(physics, (slices, height, width))
         )
-        peak = adjoint.abs().flatten(1).quantile(0.999, dim=1)
-        scale = torch.where(peak > 0, peak, 1)
-        noise = torch.as_tensor(self._noise(physics), dtype=scale.dtype, device=scale.device).expand(slices)
-        image = self.prior(operator, adjoint / scale[:, None, None], noise / scale)
-        return to_channels(image * scale[:, None, None])
+        noise = torch.as_tensor(self._noise(physics), dtype=adjoint.real.dtype, device=adjoint.device).expand(slices)
+        return to_channels(self.prior(operator, adjoint, noise))
 
     def _noise(self, physics: LinearPhysics) -> float | Tensor:
         if self.sigma is not None:

@@ -51,7 +51,7 @@ def conjugate_gradients(
         r ↦ M⁻¹ r, Hermitian and positive definite, near (N + λI)⁻¹: the same solution in fewer iterations. Without it
         the k-th iterate is the plain one, whose early stop regularises.
     """
-    rhs = rhs.resolve_conj()
+    rhs = rhs.resolve_conj()  # a lazy conjugate has no view as two real channels
     damping = torch.as_tensor(per_slice(damping, rhs), dtype=rhs.dtype, device=rhs.device)
     shape = precondition or (lambda r: r)
     x = torch.zeros_like(rhs)
