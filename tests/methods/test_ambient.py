@@ -6,16 +6,15 @@ import pytest
 import torch
 
 import upmri
-from upmri import InputError, weights
+from upmri import InputError
 from upmri.flow.diffusion import Cosine, denoise
 from upmri.learning.partition import SecondMask, split
-from upmri.methods.ambient import Ambient, AmbientLesson, noise_in
-from upmri.methods.base import Problem
+from upmri.methods.ambient import Ambient, AmbientObjective, noise_in
+from upmri.physics.problem import Problem
 from upmri.methods.dds import proximal_step
 from upmri.physics.fourier import fft2c
 from upmri.physics.masks import random_lines
 from upmri.physics.sense import SenseOperator
-from upmri.training.data import Batch
 
 CPU = torch.device("cpu")
 COILS, HEIGHT, WIDTH = 2, 3, 16
@@ -23,14 +22,14 @@ COILS, HEIGHT, WIDTH = 2, 3, 16
 
 @pytest.fixture(scope="module")
 def model(save):
-    return save("ambient", AmbientLesson(size="tiny"))
+    return save("ambient", AmbientObjective(size="tiny"))
 
 
 def recon(scan, model=None, **settings):
     return upmri.reconstruct(scan, "ambient", model=model, **({"steps": 3, "device": "cpu"} | settings))
 
 
-# The lesson.
+# The objective.
 
 
 def make_batch(count, sigma=0.5):
@@ -53,31 +52,36 @@ def network(z, t):
     return torch.tanh(1.5 * z.real) + 0.5j * torch.sin(z.imag + z.roll(1, -1).real) + t[:, None, None] * z.conj()
 
 
-def again(lesson, batch):
+def again(objective, batch):
     """Level, Λ, Ω∖Λ and z_t = A_Λ*(a_t y + σ_t A ε) of a batch, drawn once more."""
-    fresh = replace(batch)
-    level = lesson.schedule.draw(fresh.generators)
-    given, judged = split(SecondMask(lesson.kept).draw, fresh.lines, HEIGHT, fresh.generators)
-    signal = lesson.schedule.signal[level][:, None, None, None]
-    y = signal.sqrt() * batch.kspace + (1 - signal).sqrt() * fft2c(batch.maps * fresh.noise()[:, None])
-    return level, given, judged, SenseOperator(batch.maps, given).adjoint(y)
+    fresh = changed(batch)
+    level = objective.schedule.draw(fresh.generators)
+    given, judged = split(SecondMask(objective.kept).draw, fresh.lines, HEIGHT, fresh.generators)
+    signal = objective.schedule.signal[level][:, None, None, None]
+    y = signal.sqrt() * batch.kspace + (1 - signal).sqrt() * fft2c(batch.operator.maps * fresh.noise()[:, None])
+    return level, given, judged, SenseOperator(batch.operator.maps, given).adjoint(y)
 
 
 def test_the_loss_written_out():
-    lesson = AmbientLesson(size="tiny", schedule=Cosine(levels=50), kept=0.6)
+    objective = AmbientObjective(size="tiny", schedule=Cosine(levels=50), kept=0.6)
     batch, _ = make_batch(5)
-    level, given, judged, z = again(lesson, batch)
+    level, given, judged, z = again(objective, batch)
     assert len(set(level.tolist())) > 1
     assert judged.any()
-    assert torch.equal(given | judged, batch.mask)
+    assert torch.equal(given | judged, batch.operator.mask)
     x = network(z, level / 50)
-    error = (batch.mask[:, None] * (fft2c(batch.maps * x[:, None]) - batch.kspace)).abs().square().sum((1, 2, 3))
-    assert torch.allclose(lesson.loss(network, replace(batch)), error / (HEIGHT * WIDTH), rtol=1e-5)
+    error = (
+        (batch.operator.mask[:, None] * (fft2c(batch.operator.maps * x[:, None]) - batch.kspace))
+        .abs()
+        .square()
+        .sum((1, 2, 3))
+    )
+    assert torch.allclose(objective.loss(network, changed(batch)), error / (HEIGHT * WIDTH), rtol=1e-5)
 
 
 def test_the_network_is_shown_nothing_but_the_lines_of_lambda():
-    lesson, (batch, _) = AmbientLesson(size="tiny", kept=0.5), make_batch(3)
-    _, given, judged, _ = again(lesson, batch)
+    objective, (batch, _) = AmbientObjective(size="tiny", kept=0.5), make_batch(3)
+    _, given, judged, _ = again(objective, batch)
     seen = []
 
     def watched(z, t):
@@ -85,7 +89,7 @@ def test_the_network_is_shown_nothing_but_the_lines_of_lambda():
         return z
 
     losses = [
-        lesson.loss(watched, replace(batch, kspace=batch.kspace * torch.where(lines[:, None], 3.0, 1.0)))
+        objective.loss(watched, changed(batch, kspace=batch.kspace * torch.where(lines[:, None], 3.0, 1.0)))
         for lines in (torch.zeros_like(given), judged, given)
     ]
     assert judged.any((1, 2)).any()
@@ -98,13 +102,13 @@ def test_the_network_is_shown_nothing_but_the_lines_of_lambda():
 def judged():
     """Loss less the truth's, with the divergence and without, of many scans, at the levels of little noise."""
     batch, x0 = make_batch(6000)
-    lesson = AmbientLesson(size="tiny", schedule=Cosine(levels=4), kept=0.5)
-    level, given, aside, z = again(lesson, batch)
+    objective = AmbientObjective(size="tiny", schedule=Cosine(levels=4), kept=0.5)
+    level, given, aside, z = again(objective, batch)
     x = network(z, level / 4)
-    gap = fft2c(batch.maps * (x - x0)[:, None])
-    noise_ = batch.kspace - batch.mask[:, None] * fft2c(batch.maps * x0[:, None])
-    truth = (batch.mask[:, None] * gap.abs().square() + noise_.abs().square()).sum((1, 2, 3))
-    found = [replace(lesson, divergence=on).loss(network, replace(batch)) * HEIGHT * WIDTH for on in (True, False)]
+    gap = fft2c(batch.operator.maps * (x - x0)[:, None])
+    noise_ = batch.kspace - batch.operator.mask[:, None] * fft2c(batch.operator.maps * x0[:, None])
+    truth = (batch.operator.mask[:, None] * gap.abs().square() + noise_.abs().square()).sum((1, 2, 3))
+    found = [replace(objective, divergence=on).loss(network, changed(batch)) * HEIGHT * WIDTH for on in (True, False)]
     cross = [-2 * (lines[:, None] * gap.conj() * noise_).real.sum((1, 2, 3)) for lines in (given, aside)]
     return *(loss - truth for loss in found), *cross
 
@@ -130,12 +134,12 @@ def test_with_the_divergence_the_loss_is_the_error_of_the_truth(judged):
 
 def test_dropout_is_the_same_in_both_evaluations():
     batch, _ = make_batch(2)
-    lesson = AmbientLesson(size="tiny", divergence=True)
+    objective = AmbientObjective(size="tiny", divergence=True)
 
     def rough(z, t):
         return network(z, t) * (1 + 0.2 * (torch.rand(z.shape) - 0.5))
 
-    calm, other = (lesson.loss(net, replace(batch)) for net in (network, rough))
+    calm, other = (objective.loss(net, changed(batch)) for net in (network, rough))
     assert ((other - calm).abs() < 0.5 * calm.abs() + 1).all()
 
 
@@ -145,7 +149,7 @@ def test_dropout_is_the_same_in_both_evaluations():
 def test_the_noise_that_an_image_leaves(rng):
     """ε̂ = (x_t − a h(N x_t))/σ: the guess of the way back is h, of the lines of the scan alone."""
     schedule, (batch, _) = Cosine(levels=10), make_batch(2)
-    operator, x = SenseOperator(batch.maps, batch.mask), rng(2, HEIGHT, WIDTH)
+    operator, x = SenseOperator(batch.operator.maps, batch.operator.mask), rng(2, HEIGHT, WIDTH)
     for level in (1, 6, 10):
         a, sigma = schedule.scales(level)
         t = torch.full((2,), level / 10)
@@ -155,7 +159,7 @@ def test_the_noise_that_an_image_leaves(rng):
 
 def test_one_step_is_the_proximal_step_from_the_networks_image(rng):
     schedule, (batch, _) = Cosine(levels=10), make_batch(2)
-    operator = SenseOperator(batch.maps, batch.mask)
+    operator = SenseOperator(batch.operator.maps, batch.operator.mask)
     adjoint, start = operator.adjoint(batch.kspace), rng(2, HEIGHT, WIDTH)
     found = denoise(
         noise_in(network, schedule, operator), schedule, start, proximal_step(operator, adjoint, 3.0),
@@ -176,18 +180,18 @@ def test_the_more_weight_the_nearer_to_the_data(scan, model):
 
 def test_what_validation_looks_at(scan, model):
     """A few steps, always from the same noise."""
-    loaded = weights.load(model)
-    problem = Problem(scan[0], CPU, torch.Generator().manual_seed(0))
+    loaded = load_prior(model)
+    problem = Problem.from_scan(scan[0], seed=0)
     problem.__dict__["scale"] = torch.ones(1)  # or A*y would be rounded in two ways
     with torch.no_grad():
-        image = loaded.lesson.predict(loaded.network, problem.operator, problem.kspace, problem.sigma)
+        image = loaded.objective.predict(loaded.network, problem.operator, problem.kspace, problem.sigma)
         assert torch.equal(image, Ambient(model=str(model), steps=20).reconstruct(problem))
 
 
 def test_settings_are_checked():
-    with pytest.raises(InputError, match="lesson.size: expected one of tiny"):
-        AmbientLesson(size="vast")
+    with pytest.raises(InputError, match="objective.size: expected one of tiny"):
+        AmbientObjective(size="vast")
     for kept in (0.0, 1.0):
-        with pytest.raises(InputError, match="lesson.kept: expected a probability between 0 and 1"):
-            AmbientLesson(kept=kept)
+        with pytest.raises(InputError, match="objective.kept: expected a probability between 0 and 1"):
+            AmbientObjective(kept=kept)
     assert Ambient() == Ambient(steps=100, eta=0.85, weight=1.0)

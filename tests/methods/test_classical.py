@@ -8,8 +8,7 @@ import torch
 import upmri
 from upmri.core.errors import InputError
 from upmri.evaluation import evaluate
-from upmri.methods import find
-from upmri.methods.sense import default_damping
+from upmri.methods import find_method
 from upmri.physics.fourier import ifft2c
 from upmri.physics.masks import random_lines
 from upmri.physics.sense import SenseOperator
@@ -28,8 +27,8 @@ def test_the_room_can_be_called():
 
 @pytest.mark.parametrize("name", CLASSICAL)
 def test_names_and_settings(name, scan):
-    assert find(name).name == name
-    assert find(name).summary
+    assert find_method(name).name == name
+    assert find_method(name).summary
     rec = upmri.reconstruct(scan, name)
     assert rec.method == name
     assert rec.image.shape == scan.reference.shape
@@ -69,9 +68,9 @@ def test_order_of_quality(scan):
     assert score["l1-wavelet"] >= score["sense"]
 
 
-def test_default_damping_grows_with_the_noise():
+def test_sense_damping_grows_with_the_noise():
     sigma = torch.tensor([0.0, 0.01, 0.04])
-    assert torch.allclose(default_damping(sigma), torch.tensor([1e-4, 5e-3, 4e-2]))
+    assert torch.allclose(sense_damping(sigma), torch.tensor([1e-4, 5e-3, 4e-2]))
 
 
 @pytest.mark.parametrize("name", CLASSICAL)

@@ -6,14 +6,12 @@ import pytest
 import torch
 
 import upmri
-from upmri import InputError, weights
+from upmri import InputError
 from upmri.flow.diffusion import Cosine
 from upmri.flow.path import noise
-from upmri.methods.base import Problem
-from upmri.methods.ddnm import Ddnm, DiffusionLesson, range_step
-from upmri.methods.sense import default_damping
+from upmri.physics.problem import Problem
+from upmri.methods.ddnm import Ddnm, DiffusionObjective, range_step
 from upmri.physics.sense import SenseOperator
-from upmri.training.data import Batch
 
 SHAPE = (2, 4, 6)
 SILENCE = torch.zeros(1, dtype=torch.float64)
@@ -87,15 +85,15 @@ def network(z, t):
 
 
 def test_the_loss_is_the_error_of_the_noise(rng):
-    lesson = DiffusionLesson(size="tiny", schedule=Cosine(50))
+    objective = DiffusionObjective(size="tiny", schedule=Cosine(50))
     y, x0 = rng(2, 3, 4, 6), rng(*SHAPE)
     batch = Batch(y, y, torch.ones(2, 1, 6) > 0, torch.ones(2), x0, (11, 12))
-    loss = lesson.loss(network, batch)
+    loss = objective.loss(network, batch)
     assert loss.shape == (2,)
-    fresh = replace(batch)
-    eps, level = fresh.noise(), lesson.schedule.draw(fresh.generators)
+    fresh = changed(batch)
+    eps, level = fresh.noise(), objective.schedule.draw(fresh.generators)
     assert level[0] != level[1]
-    signal = lesson.schedule.signal[level][:, None, None]
+    signal = objective.schedule.signal[level][:, None, None]
     error = network(signal.sqrt() * x0 + (1 - signal).sqrt() * eps, level / 50) - eps
     assert torch.allclose(loss, error.abs().square().mean((1, 2)))
 
@@ -103,13 +101,13 @@ def test_the_loss_is_the_error_of_the_noise(rng):
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
     """A network that does something: its last convolution would start at zero."""
-    lesson = DiffusionLesson(size="tiny")
+    objective = DiffusionObjective(size="tiny")
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        net = lesson.network()
+        net = objective.network()
         torch.nn.init.normal_(net.network.out.weight, std=0.05)
     path = tmp_path_factory.mktemp("weights") / "ddnm.safetensors"
-    return weights.save(path, net.state_dict(), "ddnm", lesson, {"name": "ddnm"})
+    return save_weights(path, net.state_dict(), "ddnm", objective, {"name": "ddnm"})
 
 
 @pytest.mark.parametrize(("damping", "gap"), [(None, 5e-3), (1e-5, 1e-3)])
@@ -124,9 +122,9 @@ def test_without_noise_the_image_agrees_with_the_data(model, damping, gap):
 
 def test_the_damping_is_that_of_sense_unless_given(model):
     scan = upmri.simulate(upmri.demo.brain()[:1, ::3, ::3], coils=4, acceleration=2, acs=10, noise=0.02)
-    problem = Problem(scan, torch.device("cpu"), torch.Generator())
+    problem = Problem.from_scan(scan)
     guess = problem.adjoint.roll(3, -1)
-    for damping, expected in [(None, default_damping(problem.sigma)), (0.3, 0.3)]:
+    for damping, expected in [(None, sense_damping(problem.sigma)), (0.3, 0.3)]:
         step = Ddnm(model=str(model), damping=damping).data_step(problem)
         known = range_step(problem.operator, problem.adjoint, problem.sigma, expected)
         assert torch.equal(step(guess, 0.6, 0.8)[0], known(guess, 0.6, 0.8)[0])
@@ -137,8 +135,8 @@ def test_the_damping_is_that_of_sense_unless_given(model):
 def test_what_validation_looks_at(model):
     """A few steps, always from the same noise."""
     scan = upmri.simulate(upmri.demo.brain()[:1, ::3, ::3], coils=4, acceleration=2, acs=10, noise=0.02)
-    loaded = weights.load(model)
-    problem = Problem(scan, torch.device("cpu"), torch.Generator().manual_seed(0))
+    loaded = load_prior(model)
+    problem = Problem.from_scan(scan, seed=0)
     problem.__dict__["scale"] = torch.ones(1)  # or A*y would be rounded in two ways
-    image = loaded.lesson.predict(loaded.network, problem.operator, problem.kspace, problem.sigma)
+    image = loaded.objective.predict(loaded.network, problem.operator, problem.kspace, problem.sigma)
     assert torch.equal(image, Ddnm(model=str(model), steps=20).reconstruct(problem))

@@ -7,15 +7,15 @@ import torch
 
 import upmri
 from upmri.flow.diffusion import Cosine
-from upmri.methods.base import Problem
-from upmri.methods.ddnm import DiffusionLesson
+from upmri.physics.problem import Problem
+from upmri.methods.ddnm import DiffusionObjective
 from upmri.methods.dps import Dps, ancestor, pull
 from upmri.physics.sense import SenseOperator
 
 
 @pytest.fixture(scope="module")
 def model(save):
-    return save("ddnm", DiffusionLesson(size="tiny"))
+    return save("ddnm", DiffusionObjective(size="tiny"))
 
 
 def network(z, t):
@@ -79,7 +79,7 @@ def test_the_last_step_leaves_the_guess(rng):
 def test_without_strength_the_data_have_no_say(scan, model):
     assert Dps().strength == 1
     other = replace(scan, kspace=scan.kspace.flip(1))  # of the same scale, as good as
-    scales = [Problem(s, torch.device("cpu"), torch.Generator()).scale[:, None, None] for s in (scan, other)]
+    scales = [Problem.from_scan(s).scale[:, None, None] for s in (scan, other)]
     for strength, alike in [(0.0, True), (1.0, False)]:
         settings = {"model": model, "strength": strength, "steps": 3, "device": "cpu"}
         one, two = (

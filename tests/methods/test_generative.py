@@ -6,14 +6,13 @@ import pytest
 import torch
 
 import upmri
-from upmri import InputError, weights
+from upmri import InputError
 from upmri.flow.diffusion import Cosine
-from upmri.methods.ambient import AmbientLesson
-from upmri.methods.base import Problem
-from upmri.methods.ddnm import DiffusionLesson
-from upmri.methods.ot_ode import FlowLesson
+from upmri.methods.ambient import AmbientObjective
+from upmri.physics.problem import Problem
+from upmri.methods.ddnm import DiffusionObjective
+from upmri.methods.ot_ode import FlowObjective
 from upmri.methods.sense import Sense
-from upmri.training.data import Batch
 
 OWNERS = {
     "ddnm": "ddnm",
@@ -23,12 +22,12 @@ OWNERS = {
     "pnp-flow": "ot-ode",
     "ambient": "ambient",
 }
-LESSONS = {"ddnm": DiffusionLesson, "ot-ode": FlowLesson, "ambient": AmbientLesson}
+OBJECTIVES = {"ddnm": DiffusionObjective, "ot-ode": FlowObjective, "ambient": AmbientObjective}
 
 
 @pytest.fixture(scope="module")
 def models(save):
-    return {name: save(name, lesson(size="tiny")) for name, lesson in LESSONS.items()}
+    return {name: save(name, objective(size="tiny")) for name, objective in OBJECTIVES.items()}
 
 
 def recon(scan, method, model, **settings):
@@ -42,7 +41,7 @@ def test_the_seed_decides_and_a_slice_is_what_it_is_in_the_volume(scan, models, 
     assert rec.image.shape == scan.reference.shape
     assert torch.view_as_real(rec.image).isfinite().all()
     assert (rec.image[(scan.maps == 0).all(1)] == 0).all()
-    assert {"steps": 3, "model": str(model), "sha256": weights.load(model).digest}.items() <= rec.settings.items()
+    assert {"steps": 3, "model": str(model), "sha256": load_prior(model).digest}.items() <= rec.settings.items()
     assert torch.equal(rec.image, recon(scan, method, model).image)
     other = recon(scan, method, model, seed=1).image
     assert (other - rec.image).norm() > 1e-3 * rec.image.norm()
@@ -82,13 +81,13 @@ class Mixture(torch.nn.Module):
 def test_with_the_right_prior_they_are_far_better_than_sense(models, pretend, method, settings):
     """By 4 to 8 dB."""
     scan = upmri.simulate(upmri.demo.brain()[:, ::2, ::2], coils=8, acceleration=4, acs=6, noise=0.01, seed=5)
-    problem = Problem(scan[0], torch.device("cpu"), torch.Generator().manual_seed(0))
+    problem = Problem.from_scan(scan[0], seed=0)
     images, owner = scan.reference / problem.scale, OWNERS[method]
     pretend(models[owner], Mixture(images, owner, problem.operator))
     with torch.no_grad():
         ours, sense = (
             (kind.reconstruct(problem).abs() - images[0].abs()).square().mean()
-            for kind in (upmri.methods.find(method)(model="known", **settings), Sense())
+            for kind in (find_method(method)(model="known", **settings), Sense())
         )
     assert 10 * torch.log10(sense / ours) > 3
 
@@ -136,9 +135,9 @@ def test_everything_scales_with_the_scan(scan, models, method):
 
 @pytest.mark.parametrize(("method", "owner"), OWNERS.items())
 def test_weights_of_another_method_are_refused(scan, models, method, owner):
-    problem = Problem(scan, torch.device("cpu"), torch.Generator())
-    kind = upmri.methods.find(method)
-    for stranger in LESSONS.keys() - {owner}:
+    problem = Problem.from_scan(scan)
+    kind = find_method(method)
+    for stranger in OBJECTIVES.keys() - {owner}:
         with pytest.raises(InputError, match=f"holds weights of {stranger}, expected some of {owner}$"):
             recon(scan, method, models[stranger])
         with pytest.raises(InputError, match=f"holds weights of {stranger}, expected some of {owner}$"):
@@ -152,7 +151,7 @@ def test_they_come_without_weights(scan, method, owner):
     with pytest.raises(InputError, match=f"model: no weights of {owner} are at hand; give a file"):
         recon(scan, method, None)
     with pytest.raises(InputError, match=f"model: say which weights of {method}: none are at hand"):
-        upmri.methods.find(method)().fit(Problem(scan, torch.device("cpu"), torch.Generator()))
+        find_method(method)().fit(Problem.from_scan(scan))
 
 
 def test_shipped_weights_serve_both_methods(models, monkeypatch):
@@ -163,8 +162,12 @@ def test_shipped_weights_serve_both_methods(models, monkeypatch):
 
 @pytest.mark.parametrize("method", OWNERS)
 def test_what_they_say_of_themselves(method):
-    kind = upmri.methods.find(method)
-    assert (kind.name, kind.weights_of or method, kind.lesson) == (method, OWNERS[method], LESSONS[OWNERS[method]])
+    kind = find_method(method)
+    assert (kind.name, kind.weights_of or method, kind.objective) == (
+        method,
+        OWNERS[method],
+        OBJECTIVES[OWNERS[method]],
+    )
     assert kind.needs == ("undersampled scans" if method == "ambient" else "full images")
     assert kind.evaluations == kind().steps == (1000 if method == "dps" else 100)
 
@@ -197,9 +200,9 @@ def test_settings_are_checked(scan, models, method, settings, message):
         recon(scan, method, models[OWNERS[method]], **settings)
 
 
-@pytest.mark.parametrize("kind", [DiffusionLesson, FlowLesson])
-def test_lessons_check_their_size_and_their_scans(rng, kind):
-    with pytest.raises(InputError, match="lesson.size: expected one of tiny"):
+@pytest.mark.parametrize("kind", [DiffusionObjective, FlowObjective])
+def test_objectives_check_their_size_and_their_scans(rng, kind):
+    with pytest.raises(InputError, match="objective.size: expected one of tiny"):
         kind(size="vast")
     y = rng(1, 2, 8, 8)
     with pytest.raises(InputError, match="learns from full images.*without a reference; give .*images to simulate"):

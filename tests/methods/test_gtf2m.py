@@ -6,23 +6,22 @@ import pytest
 import torch
 
 import upmri
-from upmri import InputError, weights
+from upmri import InputError
 from upmri.flow.path import TimeLaw, noise
-from upmri.flow.sampler import Cyclic, read_out
+from upmri.flow.sampler import Cyclic, single_evaluation
 from upmri.methods import gtf2m
-from upmri.methods.base import Problem
-from upmri.methods.gtf2m import Gtf2m, Gtf2mLesson, coil_by_coil, combine, density, draw_coils, single_coil
-from upmri.methods.upmri_paper import PaperLesson
+from upmri.physics.problem import Problem
+from upmri.methods.gtf2m import Gtf2m, Gtf2mObjective, coil_by_coil, combine, density, draw_coils, single_coil
+from upmri.methods.upmri_paper import PaperObjective
 from upmri.physics.fourier import fft2c, ifft2c
 from upmri.physics.masks import random_lines
-from upmri.training.data import Batch
 
 CPU = torch.device("cpu")
 
 
 @pytest.fixture(scope="module")
 def model(save):
-    return save("gtf2m", Gtf2mLesson(size="tiny"))
+    return save("gtf2m", Gtf2mObjective(size="tiny"))
 
 
 def recon(scan, model=None, **settings):
@@ -60,7 +59,7 @@ def make_batch(count, coils=3, *, sigma=0.5, height=4, width=12, seed=0):
 
 def test_coils_are_drawn_for_each_slice_and_brought_to_one_scale():
     batch, _ = make_batch(6, coils=5)
-    faint = replace(batch, kspace=batch.kspace * torch.tensor([1, 1e-3, 1, 10, 1])[:, None, None])
+    faint = changed(batch, kspace=batch.kspace * torch.tensor([1, 1e-3, 1, 10, 1])[:, None, None])
     drawn, again = draw_coils(faint, 2), draw_coils(replace(faint), 2)
     assert torch.equal(drawn.kspace, again.kspace)
     assert drawn.seeds == again.seeds
@@ -68,8 +67,8 @@ def test_coils_are_drawn_for_each_slice_and_brought_to_one_scale():
     assert len(set(drawn.seeds)) == 12
     assert all(seed % 2 == 0 for seed in drawn.seeds)  # + 1 is another
     assert (drawn.maps == 1).all()
-    assert torch.equal(drawn.mask[::2], batch.mask)
-    assert torch.equal(drawn.mask[1::2], batch.mask)
+    assert torch.equal(drawn.mask[::2], batch.operator.mask)
+    assert torch.equal(drawn.mask[1::2], batch.operator.mask)
     peak = ifft2c(drawn.kspace).abs().flatten(1).quantile(0.999, dim=1)
     assert torch.allclose(peak, torch.ones(12).double())
     picks = []
@@ -80,12 +79,12 @@ def test_coils_are_drawn_for_each_slice_and_brought_to_one_scale():
         picks.append(int(gaps.argmin()))
     assert all(a != b for a, b in zip(picks[::2], picks[1::2], strict=True))
     assert len(set(picks)) > 3
-    assert len(draw_coils(replace(batch), 99).seeds) == 30
+    assert len(draw_coils(changed(batch), 99).seeds) == 30
 
 
 def test_a_silent_coil_is_no_number_short():
     batch, _ = make_batch(1, coils=2)
-    silent = draw_coils(replace(batch, kspace=0 * batch.kspace), 2)
+    silent = draw_coils(changed(batch, kspace=0 * batch.kspace), 2)
     assert (silent.kspace == 0).all()
     assert torch.equal(silent.sigma, batch.sigma.repeat(2))
 
@@ -121,12 +120,12 @@ def judged():
     # Stein's lemma wants a scale that does not depend on the noise, as that of a real coil hardly does.
     mp.setattr(gtf2m, "coil_images", lambda y: (ifft2c(y) / 2, torch.full(y.shape[:2], 2.0, dtype=torch.float64)))
     batch, full = make_batch(6000, coils=1)
-    lesson = Gtf2mLesson(size="tiny", time=TimeLaw(-1.0, 0.5))
-    corrected, plain = (48 * replace(lesson, divergence=on).loss(velocity, replace(batch)) for on in (True, False))
-    coils = draw_coils(replace(batch), 1)
-    t, x1 = coils.times(lesson.time), coils.noise()
+    objective = Gtf2mObjective(size="tiny", time=TimeLaw(-1.0, 0.5))
+    corrected, plain = (48 * replace(objective, divergence=on).loss(velocity, changed(batch)) for on in (True, False))
+    coils = draw_coils(changed(batch), 1)
+    t, x1 = coils.times(objective.time), coils.noise()
     mp.undo()
-    s, x0, mask = t[:, None, None], full[:, 0] / 2, batch.mask
+    s, x0, mask = t[:, None, None], full[:, 0] / 2, batch.operator.mask
     z = ifft2c(mask * ((1 - s) * batch.kspace[:, 0] / 2 + s * fft2c(x1)))
     square = torch.stack([lines_of(m) for m in mask])[:, None] * mask
     target = fft2c(x1 - x0)
@@ -159,20 +158,20 @@ def test_the_weights_make_up_for_the_lines_that_are_missing():
     """For a field that does not know the mask: the mean over masks is the error on all of k-space."""
     batch, full = make_batch(3000, coils=1, sigma=0.0, width=64, height=1)
     one = torch.zeros_like(full) + full[:1]
-    batch = replace(batch, kspace=fft2c(one) * batch.mask[:, None])
+    batch = changed(batch, kspace=fft2c(one) * batch.operator.mask[:, None])
     zero = TimeLaw(at_zero=1.0)
     with pytest.MonkeyPatch.context() as mp:
         mp.setattr(gtf2m, "coil_images", lambda y: (ifft2c(y), torch.ones(y.shape[:2], dtype=torch.float64)))
-        coils = draw_coils(replace(batch), 1)
+        coils = draw_coils(changed(batch), 1)
         # v = x₁ + w, so that x₁ drops out of the error: w is drawn to −x₀
         w, x1 = 0.3 * one[0, 0].roll(3, -1), coils.noise()
-        loss = Gtf2mLesson(size="tiny", time=zero, divergence=False).loss(lambda *_: x1 + w, replace(batch))
-    square = torch.stack([lines_of(m) for m in batch.mask])[:, None] * batch.mask
+        loss = Gtf2mObjective(size="tiny", time=zero, divergence=False).loss(lambda *_: x1 + w, changed(batch))
+    square = torch.stack([lines_of(m) for m in batch.operator.mask])[:, None] * batch.operator.mask
     constant = (square * fft2c(x1 - one[:, 0]).abs().square()).sum((1, 2))
     found = (64 * loss + constant).mean()
     whole = (w + one[0, 0]).abs().square().sum()
     assert found.item() == pytest.approx(whole.item(), rel=0.03)
-    part = (batch.mask * fft2c(w + one[0, 0]).abs().square()).sum((1, 2)).mean()
+    part = (batch.operator.mask * fft2c(w + one[0, 0]).abs().square()).sum((1, 2)).mean()
     assert part < 0.7 * whole  # unweighted it would be this
 
 
@@ -185,13 +184,13 @@ def test_the_mean_is_over_coils_and_gradients_flow():
         shapes.append((len(z), len(t)))
         return scale * velocity(z, t)
 
-    loss = Gtf2mLesson(size="tiny", coils_per_slice=2).loss(network, batch)
+    loss = Gtf2mObjective(size="tiny", coils_per_slice=2).loss(network, batch)
     assert loss.shape == (2,)
     assert shapes == [(4, 4)] * 2  # v, and once more for its divergence
     (slope,) = torch.autograd.grad(loss.sum(), scale)
     assert slope.isfinite()
     assert slope != 0
-    by_coil = Gtf2mLesson(size="tiny", coils_per_slice=2).loss(velocity, replace(batch))
+    by_coil = Gtf2mObjective(size="tiny", coils_per_slice=2).loss(velocity, changed(batch))
     assert torch.allclose(loss, by_coil)
 
 
@@ -225,7 +224,7 @@ def test_one_step_of_conjugate_gradients_is_exact(rng):
     assert torch.allclose(fft2c(found), x, atol=1e-9)
 
 
-def test_for_a_gaussian_prior_the_read_out_is_the_posterior_mean(rng, dense):
+def test_for_a_gaussian_prior_the_single_evaluation_is_the_posterior_mean(rng, dense):
     """Across the mask; on it, the data."""
     mask, sigma = torch.tensor([True, False, True, False, True, True])[None, None], 0.2
     operator = single_coil(mask, rng(1, 2, 6))
@@ -236,7 +235,7 @@ def test_for_a_gaussian_prior_the_read_out_is_the_posterior_mean(rng, dense):
     mean = prior @ a.mH @ torch.linalg.solve(a @ prior @ a.mH + sigma**2 * torch.eye(12), y)
     z = (a.mH @ y).reshape(1, 2, 6)
     gain = prior @ a.mH @ torch.linalg.inv(a @ prior @ a.mH + sigma**2 * torch.eye(12)) @ a
-    found = read_out(lambda at, _: -(gain @ at.flatten()).reshape(at.shape), operator, z, 1)
+    found = single_evaluation(lambda at, _: -(gain @ at.flatten()).reshape(at.shape), operator, z, 1)
     null = torch.eye(12) - a.mH @ a
     assert torch.allclose(null @ found.flatten(), null @ mean, atol=1e-9)
     assert torch.allclose(a @ found.flatten(), y, atol=1e-9)
@@ -247,7 +246,7 @@ def test_for_a_gaussian_prior_the_read_out_is_the_posterior_mean(rng, dense):
 def test_coils_come_together_to_the_truth(model, pretend, read):
     """The field −x_c leaves A⁺y₀ + (I − P) x_c: without noise the very image. Ten coils go in two parts."""
     scan = upmri.simulate(upmri.demo.brain()[:1, ::3, ::3], coils=10, acceleration=4, acs=6, noise=0)
-    problem = Problem(scan, CPU, torch.Generator())
+    problem = Problem.from_scan(scan)
     images = scan.maps[0] * scan.reference[0]
     scale = ifft2c(scan.kspace)[0].abs().flatten(1).quantile(0.999, dim=1)
     parts, calls = (images / scale[:, None, None]).split(8), []
@@ -259,7 +258,9 @@ def test_coils_come_together_to_the_truth(model, pretend, read):
 
     pretend(model, network)
     with torch.no_grad():
-        found = Gtf2m(model="known", steps=3, read_out=read).reconstruct(problem) * problem.scale[:, None, None]
+        found = (
+            Gtf2m(model="known", steps=3, single_evaluation=read).reconstruct(problem) * problem.scale[:, None, None]
+        )
     assert calls == ([8, 2] if read else [8] * 5 + [2] * 5)
     assert (found - scan.reference).norm() < 1e-4 * scan.reference.norm()
     assert (ifft2c(scan.kspace)[0] - images).norm() > 0.1 * images.norm()  # there was something to find
@@ -268,7 +269,7 @@ def test_coils_come_together_to_the_truth(model, pretend, read):
 def test_each_coil_comes_with_its_own_noise(model):
     """σ₀ over the scale by which its image was divided, nine of two slices in order."""
     scan = upmri.simulate(upmri.demo.brain()[:2, ::3, ::3], coils=9, acceleration=2, acs=10, noise=0.02)
-    problem, seen = Problem(scan, CPU, torch.Generator()), []
+    problem, seen = Problem.from_scan(scan), []
 
     def solve(coil, z, sigma):
         seen.append((coil.mask, z, sigma))
@@ -295,11 +296,11 @@ def test_coils_are_combined_where_any_sees_anything(rng):
 
 
 def test_every_coil_agrees_with_its_data(scan, model):
-    problem = Problem(scan[0], CPU, torch.Generator().manual_seed(0))
+    problem = Problem.from_scan(scan[0], seed=0)
     y = problem.kspace[0]
     z, masks = ifft2c(y), problem.operator.mask.expand(4, -1, -1)
-    network = weights.load(model).network
-    for settings in ({}, {"read_out": True}, {"null_noise": True}):
+    network = load_prior(model).network
+    for settings in ({}, {"single_evaluation": True}, {"null_noise": True}):
         with torch.no_grad():
             solve = Gtf2m(steps=3, **settings).passes(network, problem.generator)
             x = solve(single_coil(masks, z), z, torch.zeros(4))
@@ -314,7 +315,7 @@ def test_the_published_noise_stays_in_the_image(model):
     scan = upmri.Scan(kspace=fft2c(image)[:, None] * mask, mask=mask, maps=torch.ones(1, 1, 32, 32) + 0j, noise=0.1)
     loud, silent = (recon(scan, model, seed=4, null_noise=on).image for on in (True, False))
     zeta = noise(image, torch.Generator().manual_seed(4))
-    scale = Problem(scan, CPU, torch.Generator()).scale
+    scale = Problem.from_scan(scan).scale
     unseen = scale * (zeta - ifft2c(mask * fft2c(zeta)))
     assert (loud - silent - unseen).norm() < 1e-4 * unseen.norm()
     assert torch.equal(silent, recon(scan, model, seed=5).image)
@@ -325,9 +326,9 @@ def test_the_published_noise_stays_in_the_image(model):
 
 def test_what_it_says_of_itself():
     assert (Gtf2m.name, Gtf2m.needs, Gtf2m.evaluations) == ("gtf2m", "undersampled scans", 20)
-    assert upmri.methods.find("gtf2m") is Gtf2m
-    assert Gtf2m() == Gtf2m(steps=10, null_noise=False, read_out=False)
-    assert Gtf2mLesson().coils_per_slice == 1
+    assert find_method("gtf2m") is Gtf2m
+    assert Gtf2m() == Gtf2m(steps=10, null_noise=False, single_evaluation=False)
+    assert Gtf2mObjective().coils_per_slice == 1
 
 
 def test_slices_settings_and_support(scan, model):
@@ -335,11 +336,11 @@ def test_slices_settings_and_support(scan, model):
     assert rec.image.shape == scan.reference.shape
     assert torch.view_as_real(rec.image).isfinite().all()
     assert (rec.image[(scan.maps == 0).all(1)] == 0).all()
-    expected = {"steps": 3, "null_noise": False, "read_out": False, "sha256": weights.load(model).digest}
+    expected = {"steps": 3, "null_noise": False, "single_evaluation": False, "sha256": load_prior(model).digest}
     assert expected.items() <= rec.settings.items()
     alone = recon(scan[1], model).image
     assert (rec.image[1:] - alone).norm() < 1e-4 * alone.norm()
-    for settings in ({"steps": 5}, {"read_out": True}, {"null_noise": True}):
+    for settings in ({"steps": 5}, {"single_evaluation": True}, {"null_noise": True}):
         assert (recon(scan, model, **settings).image - rec.image).norm() > 1e-4 * rec.image.norm()
 
 
@@ -348,33 +349,33 @@ def test_everything_scales_with_the_scan_and_with_each_coil(scan, model):
     one, other = (recon(s, model).image for s in (scan, loud))
     assert (other - 1000 * one).norm() < 1e-3 * other.norm()
     gains = torch.tensor([1, 0.01, 1, 10])[:, None, None]
-    z, masks, network = ifft2c(scan.kspace[0]), scan.mask[:1].expand(4, -1, -1), weights.load(model).network
+    z, masks, network = ifft2c(scan.kspace[0]), scan.mask[:1].expand(4, -1, -1), load_prior(model).network
     known_, scale = gtf2m.coil_images((gains * scan.kspace[0])[None])
     plain, own = gtf2m.coil_images(scan.kspace[:1])
     assert torch.allclose(known_, plain, rtol=1e-4, atol=1e-6)
     assert torch.allclose(scale, own * gains[:, 0, 0], rtol=1e-4)
     with torch.no_grad():
-        solve = Gtf2m(read_out=True).passes(network, torch.Generator())
+        solve = Gtf2m(single_evaluation=True).passes(network, torch.Generator())
         raw = [solve(single_coil(masks, z), g * z, torch.ones(4)) for g in (1, gains)]
     assert (raw[1] - gains * raw[0]).norm() > 1e-3 * raw[1].norm()  # the network itself would not
 
 
-def test_validation_looks_at_the_read_out_of_what_is_given(model, scan):
-    loaded = weights.load(model)
-    problem = Problem(scan, CPU, torch.Generator())
+def test_validation_looks_at_the_single_evaluation_of_what_is_given(model, scan):
+    loaded = load_prior(model)
+    problem = Problem.from_scan(scan)
     with torch.no_grad():
-        found = loaded.lesson.predict(loaded.network, problem.operator, problem.kspace, problem.sigma)
-        more = loaded.lesson.predict(loaded.network, problem.operator, problem.kspace + 1, problem.sigma)
-        expected = Gtf2m(model=str(model), read_out=True).reconstruct(problem)
+        found = loaded.objective.predict(loaded.network, problem.operator, problem.kspace, problem.sigma)
+        more = loaded.objective.predict(loaded.network, problem.operator, problem.kspace + 1, problem.sigma)
+        expected = Gtf2m(model=str(model), single_evaluation=True).reconstruct(problem)
         beyond = problem.kspace + ~problem.operator.mask[:, None]  # lines that are held out
-        same = loaded.lesson.predict(loaded.network, problem.operator, beyond, problem.sigma)
+        same = loaded.objective.predict(loaded.network, problem.operator, beyond, problem.sigma)
     assert (found - expected).norm() < 1e-5 * expected.norm()
     assert torch.equal(found, same)
     assert not torch.allclose(found, more, rtol=0.01)
 
 
 def test_weights_of_another_method_are_refused(scan, model, save):
-    stranger = save("upmri-paper", PaperLesson(size="tiny"))  # the same network
+    stranger = save("upmri-paper", PaperObjective(size="tiny"))  # the same network
     with pytest.raises(InputError, match="holds weights of upmri-paper, expected some of gtf2m$"):
         recon(scan, stranger)
     with pytest.raises(InputError, match="holds weights of gtf2m, expected some of upmri-paper$"):
@@ -384,9 +385,9 @@ def test_weights_of_another_method_are_refused(scan, model, save):
 
 
 def test_settings_are_checked():
-    with pytest.raises(InputError, match="lesson.size: expected one of tiny"):
-        Gtf2mLesson(size="vast")
-    with pytest.raises(InputError, match="lesson.coils_per_slice: expected at least 1, got 0"):
-        Gtf2mLesson(coils_per_slice=0)
+    with pytest.raises(InputError, match="objective.size: expected one of tiny"):
+        Gtf2mObjective(size="vast")
+    with pytest.raises(InputError, match="objective.coils_per_slice: expected at least 1, got 0"):
+        Gtf2mObjective(coils_per_slice=0)
     with pytest.raises(InputError, match="^steps: expected at least 1, got 0"):
         Gtf2m(steps=0)

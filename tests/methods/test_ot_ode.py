@@ -8,10 +8,9 @@ import torch
 import upmri
 from upmri import weights
 from upmri.flow.path import TimeLaw, noise
-from upmri.methods.base import Problem
-from upmri.methods.ot_ode import FlowLesson, OtOde, follow, guidance
+from upmri.physics.problem import Problem
+from upmri.methods.ot_ode import FlowObjective, OtOde, follow, guidance
 from upmri.physics.sense import SenseOperator
-from upmri.training.data import Batch
 
 SHAPE = (1, 2, 8)
 
@@ -90,37 +89,39 @@ def test_the_loss_is_that_of_supervised_flow_matching(rng):
 
     y, x0, law = rng(2, 3, 4, 6), rng(2, 4, 6), TimeLaw(location=0.5)
     batch = Batch(y, y, torch.ones(2, 1, 6) > 0, torch.ones(2), x0, (11, 12))
-    loss = FlowLesson(size="tiny", time=law).loss(network, batch)
-    t, x1 = replace(batch).times(law), batch.noise()
+    loss = FlowObjective(size="tiny", time=law).loss(network, batch)
+    t, x1 = changed(batch).times(law), path_noise(batch)
     s = t[:, None, None]
     error = (network((1 - s) * x0 + s * x1, t) - (x1 - x0)).abs().square().sum((1, 2))
     assert torch.allclose(24 * loss, error - (x1 - x0).abs().square().sum((1, 2)))
-    assert not torch.equal(loss, FlowLesson(size="tiny").loss(network, replace(batch)))
+    assert not torch.equal(loss, FlowObjective(size="tiny").loss(network, changed(batch)))
 
 
 def test_what_validation_looks_at():
     """A few steps, always from the same noise; though no graph is wanted outside."""
     scan = upmri.simulate(upmri.demo.brain()[:1, ::3, ::3], coils=4, acceleration=2, acs=10, noise=0.02)
-    problem = Problem(scan, torch.device("cpu"), torch.Generator())
+    problem = Problem.from_scan(scan)
     problem.__dict__["scale"] = torch.ones(1)  # or A*y would be rounded in two ways
-    lesson = FlowLesson(size="tiny")
-    network = lesson.network()
+    objective = FlowObjective(size="tiny")
+    network = objective.network()
     torch.nn.init.normal_(network.network.out.weight, std=0.05)
     x1 = noise(problem.adjoint, torch.Generator().manual_seed(0))
     with torch.no_grad():
-        image = lesson.predict(network, problem.operator, problem.kspace, problem.sigma)
+        image = objective.predict(network, problem.operator, problem.kspace, problem.sigma)
     expected = follow(network, problem.operator, problem.adjoint, problem.sigma, x1, steps=20, start=0.8, strength=1.0)
     assert torch.equal(image, expected)
     assert all(p.grad is None for p in network.parameters())
 
 
 def test_its_settings_reach_it(tmp_path):
-    lesson = FlowLesson(size="tiny")
-    path = weights.save(tmp_path / "a.safetensors", lesson.network().state_dict(), "ot-ode", lesson, {"name": "a"})
+    objective = FlowObjective(size="tiny")
+    path = save_weights(
+        tmp_path / "a.safetensors", objective.network().state_dict(), "ot-ode", objective, {"name": "a"}
+    )
     scan = upmri.simulate(upmri.demo.brain()[:1, ::3, ::3], coils=4, acceleration=2, acs=10, noise=0.02)
-    problem = Problem(scan, torch.device("cpu"), torch.Generator().manual_seed(5))
+    problem = Problem.from_scan(scan, seed=5)
     method = OtOde(model=str(path), steps=2, start=0.5, strength=0.3)
     x1 = noise(problem.adjoint, torch.Generator().manual_seed(5))
     parts = problem.operator, problem.adjoint, problem.sigma
-    expected = follow(weights.load(path).network, *parts, x1, steps=2, start=0.5, strength=0.3)
+    expected = follow(load_prior(path).network, *parts, x1, steps=2, start=0.5, strength=0.3)
     assert torch.equal(method.reconstruct(problem), expected)

@@ -1,4 +1,4 @@
-"""The default method with weights of its own: what comes out, and what its lesson teaches."""
+"""The default method with weights of its own: what comes out, and what its objective teaches."""
 
 from dataclasses import replace
 from types import SimpleNamespace
@@ -8,20 +8,18 @@ import pytest
 import torch
 
 import upmri
-from upmri import InputError, weights
+from upmri import InputError
 from upmri.evaluation import evaluate
 from upmri.learning.bootstrap import deviation
-from upmri.learning.lines import SplitLaw
-from upmri.methods.base import Problem
-from upmri.methods.sense import default_damping
-from upmri.methods.upmri import UpmriLesson, held_out_gain
+from upmri.learning.lines import LineSplit
+from upmri.physics.problem import Problem
+from upmri.methods.upmri import UpmriObjective, held_out_gain
 from upmri.physics.fourier import fft2c, mirror
 from upmri.physics.masks import calibration_region, poisson_disc
 from upmri.physics.sense import SenseOperator
-from upmri.training.data import Batch
 
-LESSON = UpmriLesson(cascades=2, width=4)
-TOLD = replace(LESSON, split=SplitLaw(judged=(0.2, 0.2), told=(0.8, 0.8), calibration=1))
+OBJECTIVE = UpmriObjective(cascades=2, width=4)
+TOLD = replace(OBJECTIVE, split=LineSplit(loss=(0.2, 0.2), path=(0.8, 0.8), calibration=1))
 SPREAD = {"factor": 1.5, "exponent": 0.5}
 
 
@@ -29,7 +27,7 @@ def network(std=0.02):
     """A network that does something: half of its layers would start at zero, and hide the time."""
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        made = LESSON.network()
+        made = OBJECTIVE.network()
         for name, value in made.named_parameters():
             if value.count_nonzero() == 0:
                 torch.nn.init.normal_(value, std=std if ".out." in name else 0.1)
@@ -37,7 +35,7 @@ def network(std=0.02):
 
 
 def write(path, *, std=0.02, **card):
-    return weights.save(path, network(std).state_dict(), "upmri", LESSON, {"name": path.stem, **card})
+    return save_weights(path, network(std).state_dict(), "upmri", OBJECTIVE, {"name": path.stem, **card})
 
 
 def recon(scan, model=None, **settings):
@@ -72,8 +70,8 @@ def ship(tmp_path, monkeypatch):
 
 
 def make_batch(scan, seeds, step=1):
-    """A batch draws its splits but once: ``replace(batch)`` is one that will draw the same."""
-    problem = Problem(scan, torch.device("cpu"), torch.Generator())
+    """A batch draws its splits but once: ``changed(batch)`` is one that will draw the same."""
+    problem = Problem.from_scan(scan)
     reference = None if scan.reference is None else scan.reference / problem.scale[:, None, None]
     operator = problem.operator
     return Batch(problem.kspace, operator.maps, operator.mask, problem.sigma, reference, tuple(seeds), step)
@@ -84,11 +82,11 @@ def batch(scan):
     return make_batch(scan, (3, 14))
 
 
-def parts(batch, law=LESSON.split):
-    """Θ, Ξ and Λ that the lesson will draw."""
+def parts(batch, law=OBJECTIVE.split):
+    """Θ, Ξ and Λ that the objective will draw."""
     drawn = [
         law.draw(mask, batch.kspace.shape[-2], torch.Generator().manual_seed(seed))
-        for mask, seed in zip(batch.mask, batch.seeds, strict=True)
+        for mask, seed in zip(batch.operator.mask, batch.seeds, strict=True)
     ]
     return tuple(torch.stack(part) for part in zip(*drawn, strict=True))
 
@@ -114,16 +112,16 @@ def test_image_and_settings(scan, model):
     assert rec.samples is None
     assert rec.std is None
     assert rec.settings["model"] == str(model)
-    assert rec.settings["sha256"] == weights.load(model).digest
+    assert rec.settings["sha256"] == load_prior(model).digest
     sense = upmri.reconstruct(scan, "sense").image
     off = (rec.image - sense).norm() / sense.norm()
     assert 0.01 < off < 0.5  # the network does something, and is not all there is
 
 
-def test_the_image_is_the_read_out_of_the_network(scan, model):
-    problem = Problem(scan, torch.device("cpu"), torch.Generator())
+def test_the_image_is_the_single_evaluation_of_the_network(scan, model):
+    problem = Problem.from_scan(scan)
     with torch.no_grad():
-        x = weights.load(model).network(
+        x = load_prior(model).network(
             problem.operator, problem.adjoint, torch.randn_like(problem.adjoint), torch.ones(2), problem.sigma
         )
     assert torch.allclose(recon(scan, model).image, x * problem.scale[:, None, None], rtol=1e-4, atol=1e-5)
@@ -133,7 +131,7 @@ def test_what_the_weights_would_be_without_learning_is_near_sense(scan, folder):
     """λ = 0.02 (σ₀/0.01)^1.5 at first, and the U-Net silent."""
     image = recon(scan, write(folder / "silent.safetensors", std=0.0)).image
     assert evaluate(replace(recon(scan, folder / "silent.safetensors"), image=image))["psnr"] > 20
-    scale = Problem(scan, torch.device("cpu"), torch.Generator()).sigma.mean().item() / 0.01
+    scale = Problem.from_scan(scan).sigma.mean().item() / 0.01
     near = upmri.reconstruct(scan, "sense", damping=0.02 * scale**1.5 / 3).image  # three blocks of λ: nearly one of λ/3
     assert (image - near).norm() < 0.03 * near.norm()
 
@@ -200,10 +198,10 @@ def test_what_cannot_be_asked_for(scan, model, bare):
     for start in (0.0, 0.005, 1.01, float("nan")):
         with pytest.raises(InputError, match="start: expected a time"):
             recon(scan, model, samples=2, steps=2, start=start)
-    with pytest.raises(InputError, match="lesson.cascades: expected 1 to 64, got 0"):
-        UpmriLesson(cascades=0)
-    with pytest.raises(InputError, match="lesson.width: expected 1 to 256, got 0"):
-        UpmriLesson(width=0)
+    with pytest.raises(InputError, match="objective.cascades: expected 1 to 64, got 0"):
+        UpmriObjective(cascades=0)
+    with pytest.raises(InputError, match="objective.width: expected 1 to 256, got 0"):
+        UpmriObjective(width=0)
 
 
 @pytest.mark.parametrize("settings", [{"samples": 3}, {"samples": 3, "steps": 2}])
@@ -247,14 +245,14 @@ def test_without_a_name_the_weights_that_foretell_the_scan_are_taken(scan, ship,
     ship(**{good: 0.0, bad: 100.0})
     rec = recon(scan)
     assert rec.settings["model"] == good
-    assert rec.settings["sha256"] == weights.load(good).digest
+    assert rec.settings["sha256"] == load_prior(good).digest
     assert torch.equal(rec.image, recon(scan, good).image)
     assert evaluate(rec)["psnr"] > evaluate(recon(scan, bad))["psnr"] + 3
 
 
 def test_what_is_foretold_was_not_given(scan):
     """Whatever lines the network is not given, the gain is over SENSE's error on them, over the slices."""
-    problem = Problem(scan, torch.device("cpu"), torch.Generator())
+    problem = Problem.from_scan(scan)
     x = scan.reference / problem.scale[:, None, None]
     model, first = (
         SimpleNamespace(network=Watched(1.1 * x)),
@@ -284,11 +282,11 @@ def test_what_is_foretold_was_not_given(scan):
 
 
 def test_weights_of_other_methods_are_no_candidates(scan, ship, tmp_path):
-    from upmri.methods.upmri_paper import PaperLesson
+    from upmri.methods.upmri_paper import PaperObjective
 
     ship(bad=100.0)
-    lesson = PaperLesson(size="tiny")
-    weights.save(tmp_path / "a.safetensors", lesson.network().state_dict(), "upmri-paper", lesson, {"name": "a"})
+    objective = PaperObjective(size="tiny")
+    save_weights(tmp_path / "a.safetensors", objective.network().state_dict(), "upmri-paper", objective, {"name": "a"})
     assert recon(scan).settings["model"] == "bad"
 
 
@@ -298,14 +296,14 @@ def test_where_there_are_no_weights_it_says_so(scan, ship):
         recon(scan)
 
 
-# The lesson.
+# The objective.
 
 
 @pytest.mark.parametrize("step", [0, 1])
 def test_the_truth_has_no_loss(scan, step):
     silent = upmri.simulate(upmri.demo.brain()[:2, ::3, ::3], coils=4, acceleration=2, acs=10, noise=0)
     batch = make_batch(silent, (5, 6), step)
-    loss, more = (LESSON.loss(Watched(a * batch.reference), replace(batch)) for a in (1, 0.9))
+    loss, more = (OBJECTIVE.loss(Watched(a * batch.reference), changed(batch)) for a in (1, 0.9))
     assert loss.shape == (2,)
     assert (loss.abs() < 0.005 * more).all()
 
@@ -315,16 +313,16 @@ def test_the_loss_is_what_remains_of_sense_s_error(scan, batch):
     theta, _, judged = parts(batch)
     theta = theta | parts(batch)[1]
     x = 0.7 * batch.reference
-    operator = SenseOperator(batch.maps, theta)
-    sense = operator.solve(operator.adjoint(batch.kspace), default_damping(batch.sigma))
+    operator = SenseOperator(batch.operator.maps, theta)
+    sense = operator.solve(operator.adjoint(batch.kspace), sense_damping(batch.sigma))
 
     def error(image):
-        residual = (fft2c(batch.maps * image[:, None]) - batch.kspace) * judged[:, None]
+        residual = (fft2c(batch.operator.maps * image[:, None]) - batch.kspace) * judged[:, None]
         return residual.abs().square().sum((1, 2, 3))
 
-    share = judged.sum((1, 2)) / batch.mask.sum((1, 2))
-    assert torch.allclose(LESSON.loss(Watched(x), batch), share * error(x) / error(sense), rtol=0.1)
-    more, less = (LESSON.loss(Watched(a * x), replace(batch)) for a in (1, 1.2))
+    share = judged.sum((1, 2)) / batch.operator.mask.sum((1, 2))
+    assert torch.allclose(OBJECTIVE.loss(Watched(x), batch), share * error(x) / error(sense), rtol=0.1)
+    more, less = (OBJECTIVE.loss(Watched(a * x), changed(batch)) for a in (1, 1.2))
     assert torch.allclose(more / less, error(x) / error(1.2 * x), rtol=1e-3)
 
 
@@ -333,8 +331,8 @@ def test_a_scan_without_noise_or_gaps_has_a_loss():
     full = upmri.simulate(upmri.demo.brain()[:2, ::3, ::3], coils=4, acceleration=1, noise=0)
     for seed in range(20):
         batch = make_batch(full, (seed, seed + 100))
-        for lesson in (LESSON, replace(LESSON, supervised=True)):
-            loss = lesson.loss(Watched(0.99 * batch.reference), replace(batch))
+        for objective in (OBJECTIVE, replace(OBJECTIVE, supervised=True)):
+            loss = objective.loss(Watched(0.99 * batch.reference), changed(batch))
             assert loss.isfinite().all()
             assert (loss > 0).all()
             assert (loss < 10).all()
@@ -347,7 +345,7 @@ def test_nothing_of_what_judges_is_told(batch, rng, step):
     other = torch.where(judged[:, None], 100 * rng(2, 4, 32, 32, dtype=torch.complex64), batch.kspace)
     one, two = Watched(), Watched()
     first, second = (
-        LESSON.loss(watched, replace(batch, kspace=kspace, step=step))
+        OBJECTIVE.loss(watched, changed(batch, kspace=kspace, step=step))
         for watched, kspace in ((one, batch.kspace), (two, other))
     )
     assert not torch.allclose(first, second, rtol=0.1)
@@ -365,7 +363,7 @@ def test_off_the_path_all_that_does_not_judge_is_given(batch):
     TOLD.loss(watched, batch)
     ((operator, adjoint, noisy, t),) = watched.asked
     assert torch.equal(operator.mask, theta | told)
-    assert torch.allclose(adjoint, SenseOperator(batch.maps, theta | told).adjoint(batch.kspace))
+    assert torch.allclose(adjoint, SenseOperator(batch.operator.maps, theta | told).adjoint(batch.kspace))
     assert (noisy == 0).all()
     assert (t == 1).all()
 
@@ -381,28 +379,28 @@ def test_on_the_path_some_lines_are_told_through_noise_alone(batch):
         asked.append((operator, adjoint, noisy, t, model(operator, adjoint, noisy, t, sigma)))
         return asked[-1][-1]
 
-    TOLD.loss(watched, replace(batch, step=8))
+    TOLD.loss(watched, changed(batch, step=8))
     (more, adjoint, noisy, t, end), (less, seen, point, times, prediction) = asked
     assert torch.equal(more.mask, theta | told)
-    assert torch.allclose(adjoint, SenseOperator(batch.maps, theta | told).adjoint(batch.kspace))
+    assert torch.allclose(adjoint, SenseOperator(batch.operator.maps, theta | told).adjoint(batch.kspace))
     assert (noisy == 0).all()
     assert (t == 1).all()
     assert not end.requires_grad
     assert prediction.requires_grad
     assert torch.equal(less.mask, theta)
-    assert torch.allclose(seen, SenseOperator(batch.maps, theta).adjoint(batch.kspace))
+    assert torch.allclose(seen, SenseOperator(batch.operator.maps, theta).adjoint(batch.kspace))
     assert ((times > 0) & (times < 1)).all()
     assert times[0] != times[1]
     s = times[:, None, None]
-    assert torch.allclose(point, (1 - s) * end + s * batch.noise(), atol=1e-5)
+    assert torch.allclose(point, (1 - s) * end + s * path_noise(batch), atol=1e-5)
 
 
 @pytest.mark.parametrize(("every", "on"), [(4, {0, 4, 8}), (1, set(range(9))), (0, set())])
 def test_one_step_in_so_many_is_on_the_path(batch, every, on):
-    lesson, found = replace(LESSON, path_every=every), set()
+    objective, found = replace(OBJECTIVE, path_every=every), set()
     for step in range(9):
         watched = Watched(batch.reference)
-        lesson.loss(watched, replace(batch, step=step))
+        objective.loss(watched, changed(batch, step=step))
         found |= {step} if len(watched.asked) == 2 else set()
     assert found == on
 
@@ -411,7 +409,7 @@ def test_one_step_in_so_many_is_on_the_path(batch, every, on):
 @pytest.mark.parametrize("supervised", [False, True])
 def test_a_step_downhill_lowers_the_error_on_lines_that_were_not_given(batch, step, supervised):
     """Of supervised training, the error itself."""
-    lesson, model = replace(LESSON, supervised=supervised), network()
+    objective, model = replace(OBJECTIVE, supervised=supervised), network()
     _, _, judged = parts(batch)
     answers = []
 
@@ -421,8 +419,8 @@ def test_a_step_downhill_lowers_the_error_on_lines_that_were_not_given(batch, st
 
     def error():
         answers.clear()
-        loss = lesson.loss(watched, replace(batch, step=step))
-        residual = fft2c(batch.maps * answers[-1][:, None]) - batch.kspace
+        loss = objective.loss(watched, changed(batch, step=step))
+        residual = fft2c(batch.operator.maps * answers[-1][:, None]) - batch.kspace
         true = (answers[-1] - batch.reference) if supervised else residual * judged[:, None]
         return loss, true.detach().abs().square().flatten(1).sum(1)
 
@@ -453,7 +451,7 @@ def test_the_loss_is_unbiased():
     fixed = one.kspace + given * noise[:1]  # the noise of what is given stays
     operator = SenseOperator(one.maps, given)
     adjoint = operator.adjoint(fixed)
-    sense = operator.solve(adjoint, default_damping(torch.tensor([sigma])), "cg", tolerance=0, iterations=8)
+    sense = operator.solve(adjoint, sense_damping(torch.tensor([sigma])), "cg", tolerance=0, iterations=8)
     many = Batch(
         kspace=fixed + judged * noise,
         maps=one.maps.expand(draws, -1, -1, -1),
@@ -469,7 +467,7 @@ def test_the_loss_is_unbiased():
 
     before, share = error(sense, many.kspace), judged.sum() / one.mask.sum()
     for image in (adjoint, torch.tanh(sense.real) + 0.3j * sense.imag, 0 * sense, sense):
-        loss = LESSON.loss(Watched(image.expand(draws, -1, -1)), replace(many)).double()
+        loss = OBJECTIVE.loss(Watched(image.expand(draws, -1, -1)), replace(many)).double()
         plain = loss * before / share
         true = error(image, one.kspace).item() + samples * sigma**2
         assert abs(plain.mean().item() - true) < 4 * plain.std().item() / draws**0.5
@@ -481,49 +479,49 @@ def test_the_loss_is_unbiased():
 @pytest.mark.parametrize("step", [0, 1])
 @pytest.mark.parametrize("supervised", [False, True])
 def test_slices_of_a_batch_do_not_mix(batch, step, supervised):
-    lesson, model = replace(LESSON, supervised=supervised), network()
-    whole = lesson.loss(model, replace(batch, step=step))
+    objective, model = replace(OBJECTIVE, supervised=supervised), network()
+    whole = objective.loss(model, changed(batch, step=step))
     for i in range(2):
         part = slice(i, i + 1)
         alone = Batch(
             kspace=batch.kspace[part],
-            maps=batch.maps[part],
-            mask=batch.mask[part],
+            maps=batch.operator.maps[part],
+            mask=batch.operator.mask[part],
             sigma=batch.sigma[part],
             reference=batch.reference[part],
             seeds=batch.seeds[part],
             step=step,
         )
-        assert torch.allclose(lesson.loss(model, alone), whole[part], rtol=1e-3)
+        assert torch.allclose(objective.loss(model, alone), whole[part], rtol=1e-3)
     assert whole[0] != whole[1]
 
 
 @pytest.mark.parametrize("step", [0, 1])
 def test_supervised_the_truth_judges_what_is_made_of_the_same_lines(batch, step):
-    lesson, watched = replace(LESSON, supervised=True), Watched(0.5 * batch.reference)
-    loss = lesson.loss(watched, replace(batch, step=step))
+    objective, watched = replace(OBJECTIVE, supervised=True), Watched(0.5 * batch.reference)
+    loss = objective.loss(watched, changed(batch, step=step))
     ((operator, adjoint, noisy, t),) = watched.asked
     theta, told, _ = parts(batch)
     assert torch.equal(operator.mask, theta if step == 0 else theta | told)
     assert torch.allclose(adjoint, operator.adjoint(batch.kspace))
-    sense = operator.solve(adjoint, default_damping(batch.sigma))
+    sense = operator.solve(adjoint, sense_damping(batch.sigma))
     error = [(image - batch.reference).abs().square().sum((1, 2)) for image in (0.5 * batch.reference, sense)]
     assert torch.allclose(loss, error[0] / error[1], rtol=0.1)
     s = t[:, None, None]
-    expected = (1 - s) * batch.reference + s * batch.noise() if step == 0 else 0 * noisy
+    expected = (1 - s) * batch.reference + s * path_noise(batch) if step == 0 else 0 * noisy
     assert torch.allclose(noisy, expected, atol=1e-5)
 
 
 def test_supervised_needs_the_truth(batch):
     with pytest.raises(InputError, match="learns from full images, and there are scans without a reference"):
-        replace(LESSON, supervised=True).loss(network(), replace(batch, reference=None))
+        replace(OBJECTIVE, supervised=True).loss(network(), changed(batch, reference=None))
 
 
 def test_what_validation_looks_at_is_the_image(batch):
-    operator = SenseOperator(batch.maps, batch.mask)
+    operator = SenseOperator(batch.operator.maps, batch.operator.mask)
     adjoint, model = operator.adjoint(batch.kspace), network()
     with torch.no_grad():
-        image = LESSON.predict(model, operator, batch.kspace, batch.sigma)
+        image = OBJECTIVE.predict(model, operator, batch.kspace, batch.sigma)
         assert torch.equal(image, model(operator, adjoint, torch.zeros_like(adjoint), torch.ones(2), batch.sigma))
 
 
@@ -536,8 +534,8 @@ def test_what_is_told_of_the_noise_is_off_a_little(batch):
 
     for doubt in (0.0, 0.4):
         for seed in range(20):
-            sample = replace(batch, seeds=tuple(2 * seed + i for i in range(len(batch))), step=1)
-            replace(LESSON, doubt=doubt).loss(listen, sample)
+            sample = changed(batch, seeds=tuple(2 * seed + i for i in range(len(batch))), step=1)
+            replace(OBJECTIVE, doubt=doubt).loss(listen, sample)
     exact, off = (torch.cat(values).log() for values in (heard[:20], heard[20:]))
     assert exact.abs().max() < 1e-6
     assert 0.2 < off.std() < 0.6
@@ -580,10 +578,8 @@ def test_the_mean_over_mirror_images(scan, model):
 
 
 def test_how_well_the_weights_fit_is_told_and_cannot_be_set(scan, model):
-    problem = Problem(scan[0], torch.device("cpu"), torch.Generator())
-    assert recon(scan, model).settings["held_out"] == pytest.approx(
-        held_out_gain(weights.load(model), problem), abs=0.01
-    )
+    problem = Problem.from_scan(scan[0])
+    assert recon(scan, model).settings["held_out"] == pytest.approx(held_out_gain(load_prior(model), problem), abs=0.01)
     with pytest.raises(InputError, match="held_out: not a setting"):
         recon(scan, model, held_out=3.0)
 
@@ -605,7 +601,7 @@ def test_the_factor_is_fitted_to_what_held_out_lines_say(monkeypatch, factor, ex
     batches = [make_batch(scan, (i,)) for i, scan in enumerate(scans)]
 
     def truth(operator):
-        return next(batch.reference for batch in batches if torch.equal(batch.maps, operator.maps))
+        return next(batch.reference for batch in batches if torch.equal(batch.operator.maps, operator.maps))
 
     def wrong(operator, adjoint, noisy, t, sigma):
         return 1.2 * truth(operator)
@@ -617,6 +613,6 @@ def test_the_factor_is_fitted_to_what_held_out_lines_say(monkeypatch, factor, ex
         return off.expand(count, -1, -1, -1)
 
     monkeypatch.setattr("upmri.methods.upmri.errors", foretold)
-    spread = LESSON.calibrate(wrong, batches)["spread"]
+    spread = OBJECTIVE.calibrate(wrong, batches)["spread"]
     assert spread["factor"] == pytest.approx(factor, rel=0.03)
     assert spread["exponent"] == pytest.approx(exponent, abs=0.07)

@@ -6,18 +6,16 @@ import pytest
 import torch
 
 import upmri
-from upmri import InputError, weights
+from upmri import InputError
 from upmri.flow.objective import KrylovFilter
 from upmri.flow.path import TimeLaw, noise
-from upmri.flow.sampler import read_out
-from upmri.learning.lines import SplitLaw
-from upmri.methods.base import Problem
-from upmri.methods.sense import default_damping
-from upmri.methods.upmri_paper import PaperLesson, UpmriPaper
+from upmri.flow.sampler import single_evaluation
+from upmri.learning.lines import LineSplit
+from upmri.physics.problem import Problem
+from upmri.methods.upmri_paper import PaperObjective, UpmriPaper
 from upmri.physics.fourier import fft2c, ifft2c
 from upmri.physics.masks import random_lines
 from upmri.physics.sense import SenseOperator
-from upmri.training.data import Batch
 
 SHAPE = (2, 4, 6)
 SIGMA = (0.5, 2.0)
@@ -26,7 +24,7 @@ EXACT = 60  # so many conjugate gradients are exact
 
 @pytest.fixture(scope="module")
 def model(save):
-    return save("upmri-paper", PaperLesson(size="tiny"))
+    return save("upmri-paper", PaperObjective(size="tiny"))
 
 
 def recon(scan, model=None, **settings):
@@ -36,7 +34,7 @@ def recon(scan, model=None, **settings):
 def test_it_comes_without_weights(scan):
     with pytest.raises(InputError, match="model: no weights of upmri-paper are at hand"):
         recon(scan)
-    problem = Problem(scan, torch.device("cpu"), torch.Generator())
+    problem = Problem.from_scan(scan)
     with pytest.raises(InputError, match="model: say which weights of upmri-paper: none are at hand"):
         UpmriPaper().fit(problem)
 
@@ -48,9 +46,15 @@ def test_it_runs_with_either_switch(scan, model, null_noise, image_fed):
     assert rec.image.shape == scan.reference.shape
     assert rec.image.isfinite().all()
     assert (rec.image[(scan.maps == 0).all(1)] == 0).all()
-    expected = {"steps": 3, "null_noise": null_noise, "image_fed": image_fed, "read_out": False, "model": str(model)}
+    expected = {
+        "steps": 3,
+        "null_noise": null_noise,
+        "image_fed": image_fed,
+        "single_evaluation": False,
+        "model": str(model),
+    }
     assert expected.items() <= rec.settings.items()
-    assert rec.settings["sha256"] == weights.load(model).digest
+    assert rec.settings["sha256"] == load_prior(model).digest
     assert torch.equal(rec.image, recon(scan, model, steps=3, null_noise=null_noise, image_fed=image_fed).image)
     alone = recon(scan[1], model, steps=3, null_noise=null_noise, image_fed=image_fed).image
     assert (rec.image[1:] - alone).norm() < 1e-4 * alone.norm()
@@ -72,16 +76,18 @@ def test_the_noise_stays_in_the_image(model):
     scan = upmri.Scan(kspace=fft2c(image)[:, None] * mask, mask=mask, maps=torch.ones(1, 1, 32, 32) + 0j, noise=0.1)
     loud, silent = (recon(scan, model, steps=3, seed=4, null_noise=on).image for on in (True, False))
     zeta = noise(image, torch.Generator().manual_seed(4))
-    scale = Problem(scan, torch.device("cpu"), torch.Generator()).scale
+    scale = Problem.from_scan(scan).scale
     unseen = scale * (zeta - ifft2c(mask * fft2c(zeta)))
     assert (loud - silent - unseen).norm() < 1e-4 * unseen.norm()
 
 
 def test_one_evaluation_instead(scan, model):
-    problem = Problem(scan, torch.device("cpu"), torch.Generator())
-    network = weights.load(model).network
-    expected = read_out(network, problem.operator, problem.adjoint, iterations=7) * problem.scale[:, None, None]
-    image = recon(scan, model, read_out=True, iterations=7).image
+    problem = Problem.from_scan(scan)
+    network = load_prior(model).network
+    expected = (
+        single_evaluation(network, problem.operator, problem.adjoint, iterations=7) * problem.scale[:, None, None]
+    )
+    image = recon(scan, model, single_evaluation=True, iterations=7).image
     assert (image - expected).norm() < 1e-4 * expected.norm()
     assert (image - recon(scan, model, iterations=7, null_noise=False).image).norm() > 1e-3 * image.norm()
 
@@ -125,12 +131,12 @@ def written_out(make, dense):
 
     def compute(velocity, law):
         batch = make()
-        t, x1 = batch.times(law).double(), batch.noise()
+        t, x1 = batch.times(law).double(), path_noise(batch)
         zeta = batch.unit_noise(4, 6).to(torch.complex128)
         rows = []
         for i in range(2):
             part = slice(i, i + 1)
-            a = dense(SenseOperator(batch.maps[part], batch.mask[part]).forward, (1, 4, 6))
+            a = dense(SenseOperator(batch.operator.maps[part], batch.operator.mask[part]).forward, (1, 4, 6))
             plus = torch.linalg.pinv(a, rtol=1e-9)
             project = plus @ a
             y0, y1 = batch.kspace[i].flatten(), a @ x1[i].flatten()
@@ -149,9 +155,9 @@ def written_out(make, dense):
 
 def test_the_loss_is_the_projected_error(make, written_out):
     """‖P v − A⁺(A x₁ − y₀)‖² a pixel, but for ‖A⁺(A x₁ − y₀)‖²; and its gradient."""
-    lesson, velocity = PaperLesson(size="tiny", iterations=EXACT, divergence=False), Velocity()
-    loss = lesson.loss(velocity, make())
-    fidelity, _, constant = written_out(velocity, lesson.time)
+    objective, velocity = PaperObjective(size="tiny", iterations=EXACT, divergence=False), Velocity()
+    loss = objective.loss(velocity, make())
+    fidelity, _, constant = written_out(velocity, objective.time)
     assert loss.shape == (2,)
     assert torch.allclose(24 * loss, fidelity - constant, rtol=1e-6, atol=1e-6)
     (slope,) = torch.autograd.grad(loss.sum(), velocity.weight)
@@ -161,14 +167,14 @@ def test_the_loss_is_the_projected_error(make, written_out):
 
 def test_the_divergence_has_its_factor_and_its_sign(make, written_out):
     """−2 (1−t) σ₀² Re⟨b, J b⟩, b = P ζ, ζ ~ CN(0, I), by a difference quotient."""
-    lesson, velocity = PaperLesson(size="tiny", iterations=EXACT), Velocity()
-    without = replace(lesson, divergence=False)
-    term = 24 * (lesson.loss(velocity, make()) - without.loss(velocity, make()))
-    fidelity, divergence, constant = written_out(velocity, lesson.time)
+    objective, velocity = PaperObjective(size="tiny", iterations=EXACT), Velocity()
+    without = replace(objective, divergence=False)
+    term = 24 * (objective.loss(velocity, make()) - without.loss(velocity, make()))
+    fidelity, divergence, constant = written_out(velocity, objective.time)
     assert torch.allclose(term, divergence, rtol=0.01)
     assert (divergence.abs() > 0.02 * fidelity).all()  # enough to be seen
-    assert torch.allclose(24 * lesson.loss(velocity, make()), fidelity + divergence - constant, rtol=0.01)
-    (slope,) = torch.autograd.grad(24 * lesson.loss(velocity, make()).sum(), velocity.weight)
+    assert torch.allclose(24 * objective.loss(velocity, make()), fidelity + divergence - constant, rtol=0.01)
+    (slope,) = torch.autograd.grad(24 * objective.loss(velocity, make()).sum(), velocity.weight)
     (expected,) = torch.autograd.grad((fidelity + divergence).sum(), velocity.weight)
     assert torch.allclose(slope, expected, rtol=0.02)
 
@@ -188,32 +194,32 @@ def described(choice):
 @pytest.mark.parametrize("choice", CHOICES, ids=described)
 def test_each_choice_has_its_error_and_its_divergence(make, dense, choice):
     """⟨p, R N p⟩ − 2 Re⟨p, R A* u_Y⟩ + 2 a' (1−t) σ₀² Re⟨b, J b⟩ from dense matrices."""
-    lesson, network, batch = PaperLesson(size="tiny", iterations=EXACT, **choice), Velocity(), make()
-    t, x1 = batch.times(lesson.time).double(), batch.noise()
+    objective, network, batch = PaperObjective(size="tiny", iterations=EXACT, **choice), Velocity(), make()
+    t, x1 = batch.times(objective.time).double(), path_noise(batch)
     probes = batch.unit_noise(*((3, 4, 6) if "fed" in choice else (4, 6))).to(torch.complex128)
-    sign = 1 if lesson.target == "image" else -1
-    for i, loss in enumerate(lesson.loss(network, make())):
+    sign = 1 if objective.target == "image" else -1
+    for i, loss in enumerate(objective.loss(network, make())):
         part = slice(i, i + 1)
-        operator = SenseOperator(batch.maps[part], batch.mask[part])
+        operator = SenseOperator(batch.operator.maps[part], batch.operator.mask[part])
         a = dense(operator.forward, (1, 4, 6))
         normal = a.mH @ a
-        damping = default_damping(batch.sigma)[i]
+        damping = sense_damping(batch.sigma)[i]
         inverse = (
-            (normal + damping * torch.eye(24)).inverse() if lesson.damped else torch.linalg.pinv(normal, rtol=1e-9)
+            (normal + damping * torch.eye(24)).inverse() if objective.damped else torch.linalg.pinv(normal, rtol=1e-9)
         )
         near, far = operator.adjoint(batch.kspace[part]).flatten(), normal @ x1[i].flatten()
         z = (1 - t[i]) * near + t[i] * far
-        at = (inverse @ z if lesson.fed == "inverse" else z).reshape(1, 4, 6)
+        at = (inverse @ z if objective.fed == "inverse" else z).reshape(1, 4, 6)
         p = network(at, t[part]).flatten()
-        aim = near if lesson.target == "image" else far - near
+        aim = near if objective.target == "image" else far - near
         error = (p.conj() @ inverse @ (normal @ p - 2 * aim)).real
         b = inverse @ (
-            operator.adjoint(probes[part]).flatten() if lesson.fed == "inverse" else normal @ probes[i].flatten()
+            operator.adjoint(probes[part]).flatten() if objective.fed == "inverse" else normal @ probes[i].flatten()
         )
         change = torch.func.jvp(lambda x, s=t[part]: network(x, s), (at,), (b.reshape(1, 4, 6),))[1]
         divergence = 2 * sign * (1 - t[i]) * SIGMA[i] ** 2 * (b.conj() @ change.flatten()).real
         assert 24 * loss.item() == pytest.approx((error + divergence).item(), rel=0.01)
-        without = replace(lesson, divergence=False).loss(network, make())[i]
+        without = replace(objective, divergence=False).loss(network, make())[i]
         assert 24 * without.item() == pytest.approx(error.item(), rel=1e-6)
 
 
@@ -223,8 +229,8 @@ def test_each_choice_has_its_error_and_its_divergence(make, dense, choice):
 def test_each_choice_is_unbiased(rng, dense, choice):
     """Two networks differ in the loss, over many draws of noise, as they do in the error seen through R A."""
     count, sigma = 2000, 0.5
-    split = {"split": SplitLaw(judged=(0.5, 0.5), told=(0, 0)), "divergence": False} if choice.get("split") else {}
-    lesson = PaperLesson(size="tiny", iterations=8, time=TimeLaw(), **(choice | split))
+    split = {"split": LineSplit(loss=(0.5, 0.5), path=(0, 0)), "divergence": False} if choice.get("split") else {}
+    objective = PaperObjective(size="tiny", iterations=8, time=TimeLaw(), **(choice | split))
     maps = rng(1, 3, 4, 8).expand(count, -1, -1, -1)
     maps = maps / maps.abs().square().sum(1, keepdim=True).sqrt()
     mask = torch.zeros(count, 1, 8, dtype=torch.bool)
@@ -235,30 +241,32 @@ def test_each_choice_is_unbiased(rng, dense, choice):
     batch = lambda: Batch(y, maps, mask, torch.full((count,), sigma).double(), None, tuple(range(0, 2 * count, 2)))  # noqa: E731
     calm, wild = Velocity(), Velocity()
     wild.weight.data = torch.tensor([1.5, -0.7], dtype=torch.float64)
-    found = lesson.loss(wild, batch()) - lesson.loss(calm, batch())
-    expected = _error(lesson, wild, batch(), x0, dense) - _error(lesson, calm, batch(), x0, dense)
+    found = objective.loss(wild, batch()) - objective.loss(calm, batch())
+    expected = _error(objective, wild, batch(), x0, dense) - _error(objective, calm, batch(), x0, dense)
     gap = (found - expected).detach()
     assert gap.mean().abs() < 4 * gap.std() / count**0.5
     assert expected.mean().abs() > 10 * gap.std() / count**0.5  # enough to be seen
 
 
-def _error(lesson, network, batch, x0, dense):
+def _error(objective, network, batch, x0, dense):
     """⟨p − u, R N (p − u)⟩ a pixel, u made of the truth; N of the lines that judge."""
-    t, x1 = batch.times(lesson.time), batch.noise()
-    given, judge, _ = lesson._lines(batch)
+    t, x1 = batch.times(objective.time), path_noise(batch)
+    given, judge, _ = objective._lines(batch)
     adjoint = given.adjoint(batch.kspace)
     s = t[:, None, None].double()
-    seen = lesson._seen(given, (1 - s) * adjoint + s * given.normal(x1), batch.sigma)
-    off = network(seen, t) - (x0 if lesson.target == "image" else x1 - x0)
+    seen = objective._seen(given, (1 - s) * adjoint + s * given.normal(x1), batch.sigma)
+    off = network(seen, t) - (x0 if objective.target == "image" else x1 - x0)
     through = judge.normal(off)
-    if lesson.split is None:
-        through = lesson._filter(batch.sigma)(judge, through)
+    if objective.split is None:
+        through = objective._filter(batch.sigma)(judge, through)
     return (off.conj() * through).real.sum((1, 2)) / off[0].numel()
 
 
 def test_lines_that_judge_are_not_fed(make):
     """And what they hold does not change what the network is fed."""
-    lesson = PaperLesson(size="tiny", target="image", fed="inverse", damped=True, divergence=False, split=SplitLaw())
+    objective = PaperObjective(
+        size="tiny", target="image", fed="inverse", damped=True, divergence=False, split=LineSplit()
+    )
     mask = torch.zeros(1, 1, 16, dtype=torch.bool)
     mask[..., 1:15] = True
     generator = torch.Generator().manual_seed(0)
@@ -266,8 +274,8 @@ def test_lines_that_judge_are_not_fed(make):
     maps = torch.randn(1, 3, 4, 16, dtype=torch.complex128, generator=generator)
     batch = lambda y: Batch(y, maps, mask, torch.tensor([0.1]).double(), None, (4,))  # noqa: E731
     first = batch(y)
-    first.times(lesson.time)  # which are drawn before
-    given, judge, _ = lesson._lines(first)
+    first.times(objective.time)  # which are drawn before
+    given, judge, _ = objective._lines(first)
     assert not (given.mask & judge.mask).any()
     assert torch.equal(given.mask | judge.mask, mask)
     seen = []
@@ -276,38 +284,42 @@ def test_lines_that_judge_are_not_fed(make):
         seen.append(z)
         return z
 
-    lesson.loss(network, batch(y))
-    lesson.loss(network, batch(torch.where(judge.mask[:, None], 100 * y, y)))
+    objective.loss(network, batch(y))
+    objective.loss(network, batch(torch.where(judge.mask[:, None], 100 * y, y)))
     assert torch.equal(*seen)
 
 
 def test_choices_that_do_not_go_together():
-    with pytest.raises(InputError, match="lesson.damped: .*fed: inverse"):
-        PaperLesson(damped=True)
-    with pytest.raises(InputError, match="lesson.split: .*divergence: false"):
-        PaperLesson(split=SplitLaw())
+    with pytest.raises(InputError, match="objective.damped: .*fed: inverse"):
+        PaperObjective(damped=True)
+    with pytest.raises(InputError, match="objective.split: .*divergence: false"):
+        PaperObjective(split=LineSplit())
 
 
 @pytest.mark.parametrize("choice", CHOICES, ids=described)
-def test_read_out_of_each_choice(scan, tmp_path, choice):
+def test_single_evaluation_of_each_choice(scan, tmp_path, choice):
     """−v or the image at t = 0, at what the network is fed, then consistent with the data as it was judged."""
-    lesson = PaperLesson(size="tiny", **choice)
-    network = lesson.network()
+    objective = PaperObjective(size="tiny", **choice)
+    network = objective.network()
     torch.nn.init.normal_(network.network.out.weight, std=0.05, generator=torch.Generator().manual_seed(0))
-    path = weights.save(tmp_path / "w.safetensors", network.state_dict(), "upmri-paper", lesson, {"name": "w"})
-    problem = Problem(scan, torch.device("cpu"), torch.Generator())
+    path = save_weights(tmp_path / "w.safetensors", network.state_dict(), "upmri-paper", objective, {"name": "w"})
+    problem = Problem.from_scan(scan)
     operator, adjoint = problem.operator, problem.adjoint
-    network, damping = weights.load(path).network, default_damping(problem.sigma)
+    network, damping = load_prior(path).network, sense_damping(problem.sigma)
     at = adjoint
-    if lesson.fed == "inverse":
-        at = operator.solve(adjoint, damping) if lesson.damped else KrylovFilter(lesson.iterations)(operator, adjoint)
-    image = operator.support * network(at, torch.zeros(len(adjoint))) * (1 if lesson.target == "image" else -1)
-    if lesson.damped:
+    if objective.fed == "inverse":
+        at = (
+            operator.solve(adjoint, damping)
+            if objective.damped
+            else KrylovFilter(objective.iterations)(operator, adjoint)
+        )
+    image = operator.support * network(at, torch.zeros(len(adjoint))) * (1 if objective.target == "image" else -1)
+    if objective.damped:
         image = operator.solve(adjoint + damping[:, None, None] * image, damping)
     else:
         image = image - KrylovFilter(7)(operator, operator.normal(image) - adjoint)
     expected = image * problem.scale[:, None, None]
-    found = recon(scan, path, read_out=True, iterations=7).image
+    found = recon(scan, path, single_evaluation=True, iterations=7).image
     assert (found - expected).norm() < 1e-4 * expected.norm()
     with pytest.raises(InputError, match="gives no velocity at A"):
         recon(scan, path)
@@ -320,8 +332,8 @@ def test_times_come_from_the_law(make):
         seen.append(t)
         return z
 
-    PaperLesson(size="tiny", time=TimeLaw(at_zero=1.0)).loss(velocity, make())
-    PaperLesson(size="tiny").loss(velocity, make())
+    PaperObjective(size="tiny", time=TimeLaw(at_zero=1.0)).loss(velocity, make())
+    PaperObjective(size="tiny").loss(velocity, make())
     assert [len(t) for t in seen] == [2] * 4  # v, and once more for its divergence
     assert (seen[0] == 0).all()
     assert ((seen[2] > 0) & (seen[2] < 1)).all()
@@ -333,20 +345,20 @@ def test_dropout_is_the_same_in_both_evaluations(make):
     """Else its noise would be divided by the step of the difference quotient."""
     calm, rough = Velocity(), Velocity()
     rough.forward = lambda z, t: calm(z, t) * (1 + 0.2 * (torch.rand(z.shape) - 0.5))
-    lesson = PaperLesson(size="tiny", iterations=EXACT)
-    gap = lesson.loss(rough, make()) - lesson.loss(calm, make())
-    assert (gap.abs() < 0.5 * lesson.loss(calm, make()).abs() + 1).all()
+    objective = PaperObjective(size="tiny", iterations=EXACT)
+    gap = objective.loss(rough, make()) - objective.loss(calm, make())
+    assert (gap.abs() < 0.5 * objective.loss(calm, make()).abs() + 1).all()
 
 
 def test_the_size_is_checked():
-    with pytest.raises(InputError, match="lesson.size: expected one of tiny"):
-        PaperLesson(size="vast")
+    with pytest.raises(InputError, match="objective.size: expected one of tiny"):
+        PaperObjective(size="vast")
 
 
 def test_what_validation_looks_at(scan, model):
-    problem = Problem(scan, torch.device("cpu"), torch.Generator())
+    problem = Problem.from_scan(scan)
     problem.__dict__["scale"] = torch.ones(len(scan))  # or A*y would be rounded in two ways
-    loaded = weights.load(model)
-    lesson = replace(loaded.lesson, iterations=5)
-    image = lesson.predict(loaded.network, problem.operator, problem.kspace, problem.sigma)
-    assert torch.equal(image, read_out(loaded.network, problem.operator, problem.adjoint, iterations=5))
+    loaded = load_prior(model)
+    objective = replace(loaded.objective, iterations=5)
+    image = objective.predict(loaded.network, problem.operator, problem.kspace, problem.sigma)
+    assert torch.equal(image, single_evaluation(loaded.network, problem.operator, problem.adjoint, iterations=5))

@@ -7,12 +7,11 @@ import pytest
 import torch
 
 import upmri
-from upmri import InputError, weights
-from upmri.methods import find
-from upmri.methods.base import Problem
+from upmri import InputError
+from upmri.methods import find_method
+from upmri.physics.problem import Problem
 from upmri.methods.robust_ssdu import corrected
 from upmri.physics.masks import poisson_disc
-from upmri.training.data import Batch
 
 TINY = {
     "modl": {"unrolls": 2, "layers": 3, "width": 8},
@@ -34,15 +33,15 @@ def images():
     return np.abs(upmri.demo.brain()[:, ::3, ::3])
 
 
-def lesson(method, **changes):
-    return find(method).lesson(**TINY[method] | changes)
+def objective(method, **changes):
+    return find_method(method).objective(**TINY[method] | changes)
 
 
 def network(method):
     """A network that does something."""
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        made = lesson(method).network()
+        made = objective(method).network()
         for name, parameter in made.named_parameters():
             if not name.startswith("log_") and parameter.count_nonzero() == 0:
                 torch.nn.init.normal_(parameter, std=0.02)
@@ -53,13 +52,13 @@ def network(method):
 def models(tmp_path_factory):
     folder = tmp_path_factory.mktemp("weights")
     return {
-        name: weights.save(folder / f"{name}.safetensors", network(name).state_dict(), name, lesson(name), {})
+        name: save_weights(folder / f"{name}.safetensors", network(name).state_dict(), name, objective(name), {})
         for name in TINY
     }
 
 
 def collect(scan, seeds=(3, 14)):
-    problem = Problem(scan, torch.device("cpu"), torch.Generator())
+    problem = Problem.from_scan(scan)
     reference = None if scan.reference is None else scan.reference / problem.scale[:, None, None]
     operator = problem.operator
     return Batch(problem.kspace, operator.maps, operator.mask, problem.sigma, reference, tuple(seeds))
@@ -71,7 +70,7 @@ def recon(scan, method, model):
 
 @every
 def test_facts(method):
-    kind = find(method)
+    kind = find_method(method)
     assert kind.name == method
     assert kind.needs == NEEDS[method]
     assert kind.evaluations == 1
@@ -80,13 +79,13 @@ def test_facts(method):
 
 @every
 def test_the_image_is_the_network_s_and_what_validation_looks_at(scan, models, method):
-    problem = Problem(scan, torch.device("cpu"), torch.Generator())
-    model = weights.load(models[method])
+    problem = Problem.from_scan(scan)
+    model = load_prior(models[method])
     with torch.no_grad():
         expected = model.network(problem.operator, problem.adjoint)
         if method == "robust-ssdu":
             expected = corrected(expected, problem.operator, problem.adjoint, 1.0)
-        seen = model.lesson.predict(model.network, problem.operator, problem.kspace, problem.sigma)
+        seen = model.objective.predict(model.network, problem.operator, problem.kspace, problem.sigma)
     image = recon(scan, method, models[method]).image
     assert torch.allclose(image, expected * problem.scale[:, None, None], rtol=1e-3, atol=1e-4)
     assert torch.allclose(seen, expected, rtol=1e-3, atol=1e-5)
@@ -112,12 +111,12 @@ def test_points_instead_of_lines(models, method):
     mask = poisson_disc((32, 32), 2, (10, 10))
     points = replace(full, kspace=full.kspace * mask, mask=mask)
     assert recon(points, method, models[method]).image.isfinite().all()
-    assert lesson(method).loss(network(method), collect(points, (1,))).isfinite().all()
+    assert objective(method).loss(network(method), collect(points, (1,))).isfinite().all()
 
 
 @every
 def test_slices_of_a_batch_do_not_mix_and_seeds_decide(scan, method):
-    taught, model = lesson(method), network(method)
+    taught, model = objective(method), network(method)
     whole = taught.loss(model, collect(scan))
     assert whole.shape == (2,)
     assert torch.allclose(taught.loss(model, collect(scan)), whole)
@@ -132,7 +131,7 @@ def test_slices_of_a_batch_do_not_mix_and_seeds_decide(scan, method):
 @every
 def test_a_fully_sampled_scan_has_a_loss(method):
     full = upmri.simulate(images()[:2], coils=4, acceleration=1, noise=0.01)
-    loss = lesson(method).loss(network(method), collect(full))
+    loss = objective(method).loss(network(method), collect(full))
     assert loss.isfinite().all()
     assert (loss > 0).all()
 
@@ -142,7 +141,7 @@ def test_so_has_one_of_the_middle_lines_alone(scan, method):
     mask = torch.zeros(1, 32, dtype=torch.bool)
     mask[0, 14:18] = True
     assert (
-        lesson(method)
+        objective(method)
         .loss(network(method), collect(replace(scan, kspace=scan.kspace * mask, mask=mask)))
         .isfinite()
         .all()
@@ -152,18 +151,18 @@ def test_so_has_one_of_the_middle_lines_alone(scan, method):
 @pytest.mark.parametrize("method", SURE)
 def test_bright_and_dim_slices_count_alike(batch, Watched, method):
     """Ten times the signal, with ten times the noise, is the same loss for a network that does not mind."""
-    loud = replace(batch, kspace=10 * batch.kspace, sigma=10 * batch.sigma)
-    assert torch.allclose(*[lesson(method).loss(Watched(), b) for b in (replace(batch), loud)])
+    loud = changed(batch, kspace=10 * batch.kspace, sigma=10 * batch.sigma)
+    assert torch.allclose(*[objective(method).loss(Watched(), b) for b in (changed(batch), loud)])
 
 
 @every
 def test_without_full_images_it_says_what_to_do(scan, method):
     bare = replace(collect(scan), reference=None)
     if method not in FULL:
-        assert lesson(method).loss(network(method), bare).isfinite().all()
+        assert objective(method).loss(network(method), bare).isfinite().all()
         return
     with pytest.raises(InputError, match="train: .*full images.*or images to simulate"):
-        lesson(method).loss(network(method), bare)
+        objective(method).loss(network(method), bare)
 
 
 @every
@@ -173,9 +172,9 @@ def test_weights_of_another_method_are_refused(scan, models, method):
         InputError, match=f"model: .*{other}.safetensors holds weights of {other}, expected some of {method}"
     ):
         recon(scan, method, models[other])
-    problem = Problem(scan, torch.device("cpu"), torch.Generator())
+    problem = Problem.from_scan(scan)
     with pytest.raises(InputError, match=f"expected some of {method}"):
-        find(method)(model=str(models[other])).fit(problem)
+        find_method(method)(model=str(models[other])).fit(problem)
     with pytest.raises(InputError, match=f"model: no weights of {method}"):
         recon(scan, method, None)
 
@@ -211,7 +210,7 @@ def test_weights_of_another_method_are_refused(scan, models, method):
         ("ensure", "damping", (0.0, 1e3, float("nan"))),
     ],
 )
-def test_what_a_lesson_cannot_be(method, key, values):
+def test_what_a_objective_cannot_be(method, key, values):
     for value in values:
-        with pytest.raises(InputError, match=f"lesson.{key}: expected"):
-            lesson(method, **{key: value})
+        with pytest.raises(InputError, match=f"objective.{key}: expected"):
+            objective(method, **{key: value})
