@@ -1,4 +1,4 @@
-"""What the generative baselines share: seeds, slices, weights of their own or another's, and learning them."""
+"""Methods with a trained network: their weights, and what all that draw images have in common."""
 
 from dataclasses import replace
 
@@ -8,11 +8,18 @@ import torch
 import upmri
 from upmri import InputError
 from upmri.flow.diffusion import Cosine
+from upmri.inference.choice import complete
+from upmri.methods import find_method
 from upmri.methods.ambient import AmbientObjective
-from upmri.physics.problem import Problem
 from upmri.methods.ddnm import DiffusionObjective
 from upmri.methods.ot_ode import FlowObjective
+from upmri.methods.pnp_flow import PnpFlow
 from upmri.methods.sense import Sense
+from upmri.physics.operator import IdentityOperator
+from upmri.physics.problem import Problem
+from upmri.weights import catalogue
+from upmri.weights.catalogue import available
+from upmri.weights.files import load_prior
 
 OWNERS = {
     "ddnm": "ddnm",
@@ -35,7 +42,7 @@ def recon(scan, method, model, **settings):
 
 
 @pytest.mark.parametrize("method", OWNERS)
-def test_the_seed_decides_and_a_slice_is_what_it_is_in_the_volume(scan, models, method):
+def test_the_image_depends_on_the_seed_and_a_slice_alone_is_the_slice_in_the_volume(scan, models, method):
     model = models[OWNERS[method]]
     rec = recon(scan, method, model)
     assert rec.image.shape == scan.reference.shape
@@ -50,7 +57,7 @@ def test_the_seed_decides_and_a_slice_is_what_it_is_in_the_volume(scan, models, 
 
 
 class Mixture(torch.nn.Module):
-    """A prior that is known: one of three images, and s = 0.05 of noise a channel in it."""
+    """A known prior: one of three images, with noise of s = 0.05 per channel."""
 
     def __init__(self, images, owner, operator):
         super().__init__()
@@ -72,22 +79,22 @@ class Mixture(torch.nn.Module):
         if self.owner == "ot-ode":
             return (x - self.mean(x, 1 - time, time)) / time
         a, sigma = Cosine().scales(round(1000 * time))
-        if self.owner == "ambient":  # which it is, through the lines of the scan
+        if self.owner == "ambient":  # the most likely image, by the lines of the scan
             return self.nearest(x, a * self.seen, sigma**2)
         return (x - a * self.mean(x, a, sigma)) / sigma
 
 
 @pytest.mark.parametrize(("method", "settings"), [*((method, {}) for method in OWNERS), ("dps", {"steps": 100})])
-def test_with_the_right_prior_they_are_far_better_than_sense(models, pretend, method, settings):
+def test_with_the_right_prior_they_are_far_better_than_sense(models, with_network, method, settings):
     """By 4 to 8 dB."""
     scan = upmri.simulate(upmri.demo.brain()[:, ::2, ::2], coils=8, acceleration=4, acs=6, noise=0.01, seed=5)
-    problem = Problem.from_scan(scan[0], seed=0)
+    problem = Problem.from_scan(scan[0])
     images, owner = scan.reference / problem.scale, OWNERS[method]
-    pretend(models[owner], Mixture(images, owner, problem.operator))
+    prior = with_network(models[owner], Mixture(images, owner, problem.operator))
     with torch.no_grad():
         ours, sense = (
             (kind.reconstruct(problem).abs() - images[0].abs()).square().mean()
-            for kind in (find_method(method)(model="known", **settings), Sense())
+            for kind in (find_method(method)(model=prior, **settings), Sense())
         )
     assert 10 * torch.log10(sense / ours) > 3
 
@@ -110,7 +117,7 @@ def test_with_the_right_prior_they_are_far_better_than_sense(models, pretend, me
         ("ambient", {"weight": 9.0}),
     ],
 )
-def test_every_setting_matters(scan, models, method, settings):
+def test_every_setting_has_an_effect(scan, models, method, settings):
     model = models[OWNERS[method]]
     plain, other = recon(scan[0], method, model).image, recon(scan[0], method, model, **settings)
     assert (other.image - plain).norm() > 1e-3 * plain.norm()
@@ -119,11 +126,11 @@ def test_every_setting_matters(scan, models, method, settings):
 
 @pytest.mark.parametrize("method", OWNERS)
 def test_a_scan_without_noise(models, method):
-    """Where a damping by σ₀ alone would be 0, and nothing could be factored."""
-    silent = upmri.simulate(upmri.demo.brain()[:1, ::3, ::3], coils=2, acceleration=4, acs=6, noise=0)
-    image = recon(silent, method, models[OWNERS[method]]).image
+    """A damping by σ₀ alone would be 0, and no matrix could be factored."""
+    clean = upmri.simulate(upmri.demo.brain()[:1, ::3, ::3], coils=2, acceleration=4, acs=6, noise=0)
+    image = recon(clean, method, models[OWNERS[method]]).image
     assert torch.view_as_real(image).isfinite().all()
-    assert image.abs().max() < 10 * silent.reference.abs().max()
+    assert image.abs().max() < 10 * clean.reference.abs().max()
 
 
 @pytest.mark.parametrize("method", OWNERS)
@@ -135,33 +142,48 @@ def test_everything_scales_with_the_scan(scan, models, method):
 
 @pytest.mark.parametrize(("method", "owner"), OWNERS.items())
 def test_weights_of_another_method_are_refused(scan, models, method, owner):
-    problem = Problem.from_scan(scan)
-    kind = find_method(method)
+    problem, kind = Problem.from_scan(scan), find_method(method)
     for stranger in OBJECTIVES.keys() - {owner}:
-        with pytest.raises(InputError, match=f"holds weights of {stranger}, expected some of {owner}$"):
+        match = f"has weights of {stranger}, expected some of {owner}$"
+        with pytest.raises(InputError, match=match) as error:
             recon(scan, method, models[stranger])
-        with pytest.raises(InputError, match=f"holds weights of {stranger}, expected some of {owner}$"):
-            kind(model=str(models[stranger])).fit(problem)
-    fitting = kind(model=str(models[owner]))
-    assert fitting.fit(problem) == fitting
+        assert error.value.field == "model"
+        with pytest.raises(InputError, match=match) as error:
+            kind(model=load_prior(models[stranger])).reconstruct(problem)
+        assert error.value.field == "model"
+    completed, facts = complete(kind(model=str(models[owner])), problem)
+    assert completed == kind(model=load_prior(models[owner]))
+    assert facts == {}
 
 
 @pytest.mark.parametrize(("method", "owner"), OWNERS.items())
 def test_they_come_without_weights(scan, method, owner):
-    with pytest.raises(InputError, match=f"model: no weights of {owner} are at hand; give a file"):
+    with pytest.raises(InputError, match=f"no weights of {owner} are available; give a file") as error:
         recon(scan, method, None)
-    with pytest.raises(InputError, match=f"model: say which weights of {method}: none are at hand"):
-        find_method(method)().fit(Problem.from_scan(scan))
+    assert error.value.field == "model"
+    with pytest.raises(InputError, match=f"choose weights of {method}: none are available") as error:
+        complete(find_method(method)(), Problem.from_scan(scan))
+    assert error.value.field == "model"
 
 
-def test_shipped_weights_serve_both_methods(models, monkeypatch):
-    monkeypatch.setattr(weights, "_FOLDER", models["ddnm"].parent)
-    assert {method: upmri.methods.at_hand(method) for method in OWNERS} == {m: (o,) for m, o in OWNERS.items()}
-    assert upmri.methods.at_hand("upmri") == ()
+def test_a_method_alone_needs_a_loaded_prior(scan, models):
+    for model in (None, str(models["ot-ode"])):
+        with pytest.raises(InputError, match="upmri.prior loads one") as error:
+            PnpFlow(model=model).reconstruct(Problem.from_scan(scan))
+        assert error.value.field == "model"
+    assert PnpFlow(model="a").settings["model"] == "a"
+    assert PnpFlow(model=load_prior(models["ot-ode"])).settings["model"] == str(models["ot-ode"])
+
+
+def test_shipped_weights_are_for_all_methods_of_their_owner(models, monkeypatch):
+    monkeypatch.setattr(catalogue, "_FOLDER", models["ddnm"].parent)
+    for method, owner in OWNERS.items():
+        assert available(method) == (owner,)
+    assert available("upmri") == ()
 
 
 @pytest.mark.parametrize("method", OWNERS)
-def test_what_they_say_of_themselves(method):
+def test_their_descriptions(method):
     kind = find_method(method)
     assert (kind.name, kind.weights_of or method, kind.objective) == (
         method,
@@ -173,37 +195,41 @@ def test_what_they_say_of_themselves(method):
 
 
 @pytest.mark.parametrize(
-    ("method", "settings", "message"),
+    ("method", "settings"),
     [
-        ("ddnm", {"steps": 0}, "steps: expected at least 1, got 0"),
-        ("ddnm", {"steps": 1001}, "steps: expected 1 to 1000, got 1001"),
-        ("ddnm", {"eta": -0.1}, "eta: expected 0 to 1"),
-        ("ddnm", {"damping": -1.0}, "damping: expected λ > 0"),
-        ("dds", {"weight": 0.0}, "weight: expected w > 0"),
-        ("dps", {"steps": 0}, "steps: expected at least 1, got 0"),
-        ("dps", {"steps": 1001}, "steps: expected 1 to 1000, got 1001"),
-        ("dps", {"strength": -1.0}, "strength: expected ζ ≥ 0"),
-        ("ot-ode", {"steps": 0}, "steps: expected at least 1"),
-        ("ot-ode", {"start": 0.0}, "start: expected a time between 0 and 1"),
-        ("ot-ode", {"start": 1.0}, "start: expected a time between 0 and 1"),
-        ("ot-ode", {"strength": -1.0}, "strength: expected γ ≥ 0"),
-        ("pnp-flow", {"steps": 0}, "steps: expected at least 1"),
-        ("pnp-flow", {"draws": 0}, "draws: expected at least 1"),
-        ("pnp-flow", {"alpha": -0.1}, "alpha: expected α ≥ 0"),
-        ("ambient", {"steps": 0}, "steps: expected"),
-        ("ambient", {"eta": 1.5}, "eta: expected"),
-        ("ambient", {"weight": 0.0}, "weight: expected"),
+        ("ddnm", {"steps": 0}),
+        ("ddnm", {"steps": 1001}),
+        ("ddnm", {"eta": -0.1}),
+        ("ddnm", {"damping": -1.0}),
+        ("dds", {"weight": 0.0}),
+        ("dps", {"steps": 0}),
+        ("dps", {"steps": 1001}),
+        ("dps", {"strength": -1.0}),
+        ("ot-ode", {"steps": 0}),
+        ("ot-ode", {"start": 0.0}),
+        ("ot-ode", {"start": 1.0}),
+        ("ot-ode", {"strength": -1.0}),
+        ("pnp-flow", {"steps": 0}),
+        ("pnp-flow", {"draws": 0}),
+        ("pnp-flow", {"alpha": -0.1}),
+        ("ambient", {"steps": 0}),
+        ("ambient", {"eta": 1.5}),
+        ("ambient", {"weight": 0.0}),
     ],
 )
-def test_settings_are_checked(scan, models, method, settings, message):
-    with pytest.raises(InputError, match=f"^{message}"):
+def test_settings_are_checked(scan, models, method, settings):
+    with pytest.raises(InputError, match="expected") as error:
         recon(scan, method, models[OWNERS[method]], **settings)
+    assert [error.value.field] == list(settings)
 
 
 @pytest.mark.parametrize("kind", [DiffusionObjective, FlowObjective])
 def test_objectives_check_their_size_and_their_scans(rng, kind):
-    with pytest.raises(InputError, match="objective.size: expected one of tiny"):
+    with pytest.raises(InputError) as error:
         kind(size="vast")
-    y = rng(1, 2, 8, 8)
-    with pytest.raises(InputError, match="learns from full images.*without a reference; give .*images to simulate"):
-        kind(size="tiny").loss(lambda z, _: z, Batch(y, y, torch.ones(1, 1, 8) > 0, torch.ones(1), None, (1,)))
+    assert error.value.field == "size"
+    image = rng(1, 8, 8)
+    problem = Problem(IdentityOperator(image.shape), image, sigma=1.0, scaled=True, seeds=1)
+    with pytest.raises(InputError, match="needs full images.*without a reference; give .*images to simulate") as error:
+        kind(size="tiny").loss(lambda z, _: z, problem)
+    assert error.value.field == "train"
