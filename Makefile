@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: demo test soak lint types coverage docs dist bench clean
+.PHONY: demo test test-bench soak lint types coverage docs dist bench clean
 
 demo: $(READY)
 	$(BIN)/upmri demo --out demo
@@ -12,12 +12,17 @@ demo: $(READY)
 test: $(READY)
 	$(BIN)/python -m pytest -n 2
 
+# The bridges to other packages, each against the real one.
+test-bench: $(VENV)-bench/.ready
+	$(VENV)-bench/bin/python -m pytest tests/interop
+
 soak: $(READY)
 	UPMRI_SOAK=1 $(BIN)/python -m pytest -n 2 -m "soak or not soak"
 
 lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports
 
 types: $(READY)
 	$(BIN)/mypy

@@ -4,8 +4,8 @@
 
 Reconstruction: 20 evaluations of the U-Net of `upmri`, with exact data consistency after each, set-up included (A*y,
 building and factoring the normal operator), over the same 20 evaluations alone. Training: one step of the default
-lesson (off the path, and on it), over the passes of the U-Net that it contains, alone. Simulated heads. On the CPU CPU
-time counts, which is work and not waiting for others' work; the two take turns, and medians are compared.
+objective (off the path, and on it), over the passes of the U-Net that it contains, alone. Simulated heads. On the CPU
+CPU time is measured, which does not depend on other programs; the two take turns, and medians are compared.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from typing import Any
 
 import torch
 
+from upmri.core.device import pick_device
 from upmri.core.memory import keep_freed
-from upmri.evaluation.benchmark.timing import company
-from upmri.flow.conditional import read_out
-from upmri.methods import pick_device
-from upmri.methods.upmri import UpmriLesson
-from upmri.methods.upmri_paper import PaperLesson
+from upmri.evaluation.benchmark.timing import machine_load
+from upmri.flow.conditional import posterior_mean
+from upmri.methods.upmri import UpmriObjective
+from upmri.methods.upmri_paper import PaperObjective
 from upmri.networks.unrolled import Unrolled
 from upmri.physics.phantom import image
+from upmri.physics.problem import Problem
 from upmri.physics.sense import SenseOperator
 from upmri.physics.simulate import simulate
-from upmri.training.data import Batch
 
 EVALUATIONS, COILS, RATE = 20, 16, 4
 PARTS = {"reconstruction": None, "training": "off", "path": "path", "divergence": "paper"}
@@ -50,22 +50,21 @@ def compare(ours: Callable[[], Any], bare: Callable[[], Any], device: torch.devi
     return {"seconds": whole, "bare": passes, "ratio": whole / passes}
 
 
-def batch(size: int, count: int, device: torch.device, step: int) -> Batch:
-    """Heads, every one with its own mask."""
+def batch(size: int, count: int, device: torch.device, step: int) -> Problem:
+    """Heads, each with its own mask."""
     scan = simulate(image((size, size)).expand(count, -1, -1), COILS, RATE)
     peak = scan.reference.abs().max()
-    return Batch(
-        kspace=(scan.kspace / peak).to(device),
-        maps=scan.maps.to(device),
-        mask=scan.mask.to(device),
+    return Problem(
+        SenseOperator(scan.maps.to(device), scan.mask.to(device)),
+        (scan.kspace / peak).to(device),
         sigma=torch.full((count,), 0.01, device=device),
-        reference=None,
-        seeds=tuple(range(0, 2 * count, 2)),
+        scaled=True,
+        seeds=range(0, 2 * count, 2),
         step=step,
     )
 
 
-def reconstruction(data: Batch, device: torch.device, repeats: int) -> dict[str, float]:
+def reconstruction(data: Problem, device: torch.device, repeats: int) -> dict[str, float]:
     """Set-up and 20 evaluations, over 20 evaluations."""
     torch.manual_seed(0)
     network = Unrolled(cascades=EVALUATIONS).to(device).eval()
@@ -75,8 +74,8 @@ def reconstruction(data: Batch, device: torch.device, repeats: int) -> dict[str,
     channels = torch.randn(len(data), 2, *data.kspace.shape[-2:], dtype=weight.dtype, device=device)
 
     def whole() -> None:
-        operator = SenseOperator(data.maps, data.mask)
-        read_out(network, operator, operator.adjoint(data.kspace), data.sigma)
+        operator = data.operator.restrict(data.operator.mask)  # without the factors of earlier calls
+        posterior_mean(network, operator, operator.adjoint(data.kspace), data.sigma)
 
     def bare() -> None:
         for _ in range(EVALUATIONS):
@@ -87,20 +86,20 @@ def reconstruction(data: Batch, device: torch.device, repeats: int) -> dict[str,
     return row | {"ms_a_slice": 1e3 * row["seconds"] / len(data)}
 
 
-def training(data: Batch, device: torch.device, repeats: int, kind: str) -> dict[str, float]:
+def training(data: Problem, device: torch.device, repeats: int, kind: str) -> dict[str, float]:
     """A step's loss and its gradient, over the passes in it."""
     torch.manual_seed(0)
-    lesson = PaperLesson() if kind == "paper" else UpmriLesson()
-    network = lesson.network().to(device)
+    objective = PaperObjective() if kind == "paper" else UpmriObjective()
+    network = objective.network().to(device)
     unet = network.network
     if device.type == "cuda" and kind != "paper":
         unet.to(torch.bfloat16)
     channels = torch.randn(len(data), 2, *data.kspace.shape[-2:], dtype=next(unet.parameters()).dtype, device=device)
     inputs = (channels, torch.ones(len(data), device=device)) if kind == "paper" else (channels,)
-    times = 1 if kind == "paper" else lesson.cascades
+    times = 1 if kind == "paper" else objective.cascades
 
     def step() -> None:
-        lesson.loss(network, data).mean().backward()
+        objective.loss(network, data).mean().backward()
         network.zero_grad()
 
     def bare() -> None:
@@ -126,7 +125,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", default=list(PARTS), choices=PARTS)
     options = parser.parse_args()
     device = pick_device(options.device)
-    before = company(options.device)
+    before = machine_load(options.device)
     keep_freed()  # as the command line does; it decides over half of the U-Net's time
     torch.backends.cudnn.benchmark = True
     off, on = (batch(options.size, options.batch, device, step) for step in (1, 0))

@@ -1,12 +1,12 @@
-"""What the way through the server costs: a scan streamed to `upmri serve`, over the same scan read by `upmri recon`.
+"""The cost of streaming: a scan sent to `upmri serve`, compared with the same scan read as `upmri recon` does.
 
     python benchmarks/serve.py [--json] [--matrix 256] [--coils 16] [--repetitions 3] [--repeats 3] [--method sense]
 
 The scan is the official generator's (Debian's ismrmrd-tools): 4×, calibration lines, a noise scan, 4 × repetitions
 images. Reading: the file is opened and reconstructed slice by slice, in this process. Streaming: the same file is sent
-by this process to a server on this machine, and the images are received. Both are warm, both have as many threads, they
-take turns, and medians are compared: by the clock, and by the CPU time of all processes that take part. On a machine
-that is busy with other work the clock says little, because streaming has three processes to be kept waiting.
+by this process to a server on this machine, and the images are received. Both run once before they are measured, use
+the same number of threads and take turns. Medians are compared: of wall-clock time, and of the CPU time of all
+processes that take part. On a busy machine wall-clock time is unreliable, because streaming has three processes.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ import torch
 from upmri import formats
 from upmri.core.memory import keep_freed
 from upmri.core.scan import Reconstruction
-from upmri.methods import reconstruct_slices
+from upmri.inference.reconstruct import reconstruct_slices
 from upmri.server import client
 
 RUN = "from upmri.cli import main, serve; main()"
 
 
 def cpu(pid: int) -> float:
-    """Seconds that a process has used so far."""
+    """Return the CPU seconds that a process has used so far."""
     words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def start(folder: Path, method: str, threads: int) -> tuple[subprocess.Popen[bytes], int, list[int]]:
-    """A server on a free port: its process, the port, and the processes to be watched."""
+    """Start a server on a free port; return its process, the port, and the processes whose CPU time counts."""
     log = folder / "log.jsonl"
     words = ["serve", "--port", "0", "-m", method, "--device", "cpu", "--log", str(log)]
     environment = os.environ | {"OMP_NUM_THREADS": str(threads)}
@@ -55,7 +55,7 @@ def start(folder: Path, method: str, threads: int) -> tuple[subprocess.Popen[byt
 
 
 def measure(path: Path, method: str, repeats: int, threads: int, folder: Path) -> dict[str, float]:
-    """Median seconds of both, in turns after one of each to warm up."""
+    """Return the medians of both, measured in turns after one run of each."""
     process, port, watched = start(folder, method, threads)
 
     def read() -> Reconstruction:
@@ -112,7 +112,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--method", default="sense")
     options = parser.parse_args()
-    keep_freed()  # as the command line does, and the worker
+    keep_freed()  # as the command line and the worker do
     threads = torch.get_num_threads()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

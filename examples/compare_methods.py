@@ -2,11 +2,11 @@
 Compare three methods on a scan
 ===============================
 
-A table, a figure, and a page to look at.
+A table of scores, a figure, and a report page.
 """
 
 # %%
-# A scan with its truth: a real brain, 16 simulated coils, a quarter of the lines; maps from the undersampled scan.
+# A scan with its reference: a real brain, 16 simulated coils, a quarter of the lines; maps from the undersampled scan.
 from dataclasses import replace
 
 import upmri
@@ -23,14 +23,14 @@ for method, score in scores.items():
     print(f"{method:12} PSNR {score['psnr']:5.2f} dB   SSIM {score['ssim']:.3f}   NMSE {score['nmse']:.4f}")
 
 # %%
-# A figure for a paper: with ``.pdf`` or ``.svg`` as suffix the text stays text.
+# A figure for a paper; ``.pdf`` and ``.svg`` files keep the text as text.
 images = {method: rec.image for method, rec in recs.items()}
 figure = comparison(scan.reference, images, "comparison.pdf", scores=scores, title="Demo brain, 4×", slice=0)
 
 # %%
-# And one file to open in a browser: wheel through slices, split or flicker between methods, see errors and k-space.
+# A report page to open in a browser: scroll through slices, split or alternate methods, see errors and k-space.
 # `The page of this example <../compare_methods.html>`__.
-page = report.write(recs.values(), "compare_methods.html", scan=scan, overwrite=True)
+page = report.write_report(recs.values(), "compare_methods.html", scan=scan, overwrite=True)
 print(f"{page.name}: {page.stat().st_size / 1e6:.1f} MB")
 
 # %%

@@ -2,11 +2,11 @@
 Export to DICOM and NIfTI
 =========================
 
-The suffix says what is written; what is there already stays unless you say so.
+The suffix chooses the format; existing files are replaced only with ``overwrite=True``.
 """
 
 # %%
-# Voxel sizes come with the scan where its format tells them. Here they are given, and so is a name.
+# Voxel sizes come with the scan if its format stores them. Here they are given, with a name.
 from dataclasses import replace
 
 import nibabel
@@ -27,15 +27,15 @@ volume = nibabel.load("brain.nii.gz")
 print(volume.shape, [float(size) for size in volume.header.get_zooms()])
 
 # %%
-# DICOM: a folder with one MR image a slice, without patient data, marked as not for clinical use. With ``samples``
-# the deviation lies beside them as a parametric map (``pip install 'upmri[dicom]'``).
+# DICOM: a folder with one MR image for each slice, without patient data, marked as not for clinical use. With
+# ``samples`` the standard deviation is added as a parametric map (``pip install 'upmri[dicom]'``).
 folder = rec.save("brain.dcm", overwrite=True)
 for file in sorted(folder.iterdir()):
     slice_ = pydicom.dcmread(file)
     print(file.name, slice_.Modality, slice_.Rows, slice_.Columns, [float(size) for size in slice_.PixelSpacing])
 
 # %%
-# All there is, bit for bit, to go on with later: HDF5.
+# HDF5 keeps everything, bit for bit.
 rec.save("brain.h5", overwrite=True)
 again = upmri.formats.load_reconstruction("brain.h5")
 print(again.method, again.settings)

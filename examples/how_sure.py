@@ -1,14 +1,14 @@
 """
-How sure is it?
-===============
+Uncertainty
+===========
 
-Several images instead of one, how much they differ, and whether that says anything about the error.
+Several images instead of one: how much they differ, and how that compares with the true error.
 """
 
 # %%
-# With ``samples`` the scan is taken again in the computer, with its lines moved a little and fresh noise, and
-# reconstructed again. How far the images lie apart is the deviation of each pixel; a factor that was fitted with the
-# weights makes up for what they share.
+# With ``samples`` the scan is simulated again from the image, with slightly moved lines and new noise, and
+# reconstructed again. The spread of these images gives the standard deviation of each pixel; a factor that was fitted
+# with the weights accounts for errors that all of them share.
 from dataclasses import replace
 
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -37,13 +37,13 @@ for axes, (name, (values, white, colours)) in zip(figure.subplots(1, 3), panels.
     axes.set_axis_off()
 
 # %%
-# For a normal law 68 % of the errors lie within one deviation and 95 % within two. Four samples of one slice are few;
-# what many scans show is in *UPMRI: as published, and as it works here*.
+# For a normal distribution, 68 % of the errors lie within one standard deviation and 95 % within two. Four samples of
+# one slice are few; results of many scans are in *UPMRI: as published, and as it works here*.
 inside = rec.std > 0
 for count in (1, 2):
     print(f"within {count}: {(error <= count * rec.std)[inside].float().mean():.0%}")
 
 # %%
-# NIfTI gets the deviation as a second file, ``brain_std.nii.gz``; ``.h5`` keeps the samples, too. The deviation knows
-# nothing of errors that all samples share: a lesion that the prior smooths away among them.
+# NIfTI stores the deviation in a second file, ``brain_std.nii.gz``; ``.h5`` also keeps the samples. The deviation does
+# not include errors that all samples share, such as a lesion that the prior smooths away.
 rec.save("brain.nii.gz", overwrite=True)

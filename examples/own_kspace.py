@@ -2,13 +2,13 @@
 Your own k-space, from NumPy
 ============================
 
-What the array must look like, what is found out from it, and what the commands for it are.
+The layout of the array, what UPMRI finds in it, and the commands for it.
 """
 
 # %%
 # UPMRI takes complex k-space as (coil, readout, phase) or (slice, coil, readout, phase): the phase-encoding direction
-# is last, the centre of k-space in the middle (index n // 2), and entries that were not sampled are 0. To have such
-# an array here, one is simulated; the last line is all that yours needs.
+# is last, the centre of k-space in the middle (index n // 2), and entries that were not sampled are 0. Here such an
+# array is simulated and saved.
 import numpy as np
 
 import upmri
@@ -18,21 +18,20 @@ truth = upmri.simulate(upmri.demo.brain(), coils=8, acceleration=3)
 np.save("scan.npy", truth.kspace.numpy())
 
 # %%
-# If your axes are in another order, move them first: ``np.moveaxis(array, from, to)``. A transform that is not centred
-# needs ``np.fft.fftshift`` over readout and phase. The mask is found from the zeros.
+# If your axes have another order, move them first with ``np.moveaxis(array, from, to)``. If the centre of k-space is
+# not in the middle, apply ``np.fft.fftshift`` over readout and phase. The mask is found from the zeros.
 scan = upmri.load("scan.npy")
 print(tuple(scan.kspace.shape), "sampled:", tuple(scan.mask.shape), f"{scan.acceleration:.2f}×")
 
 # %%
-# One slice is enough for a first look; the others are not read from disk. Too few calibration lines, a single coil, an
-# array that is not complex: each is an ``InputError`` that says what would be right.
+# One slice is enough for a first look; the others are not read from disk. Too few calibration lines, a single coil or
+# an array that is not complex is an ``InputError``, which states what was expected.
 middle = upmri.load("scan.npy", slices=1)
 recs = {name: upmri.reconstruct(middle, name) for name in ("zero-filled", "sense")}
 figure = comparison(truth.reference[1], {name: rec.image for name, rec in recs.items()})
 
 # %%
-# An ``.npz`` holds more than k-space, if you have it: ``mask``, ``maps``, ``reference``, ``noise`` (σ₀), ``spacing``
-# in mm.
+# An ``.npz`` file can hold more than k-space: ``mask``, ``maps``, ``reference``, ``noise`` (σ₀) and ``spacing`` in mm.
 np.savez("scan.npz", kspace=truth.kspace.numpy(), spacing=(2.0, 2.0, 5.0), name="brain")
 print(upmri.load("scan.npz").spacing)
 
@@ -41,6 +40,6 @@ print(upmri.load("scan.npz").spacing)
 #
 # .. code-block:: bash
 #
-#    upmri info scan.npy                              # is it what you meant?
+#    upmri info scan.npy                              # size, sampling and noise
 #    upmri recon scan.npy --slices 1 -m sense -o look.png
 #    upmri recon scan.npy                             # all slices by the default method, into scan.nii.gz

@@ -2,7 +2,7 @@
 A brain in vivo
 ===============
 
-Real k-space, undersampled afterwards: what the methods make of it.
+Measured k-space, undersampled afterwards, reconstructed by several methods.
 
 Needs ``UPMRI_DATA`` with ``scans/invivo_brain_16ch_kspace.npy``. Coil maps and noise level come from the undersampled
 calibration lines; the reference is the fully sampled scan, combined with the same maps. ::
@@ -39,7 +39,7 @@ def compare(mask: torch.Tensor) -> tuple[upmri.Scan, dict[str, upmri.Reconstruct
     return scan, recs, {method: upmri.evaluate(rec) for method, rec in recs.items()}
 
 
-# %% Pictures: 24 calibration lines with every 4th line around them, or 8 at random; the usual random lines, 4× and 8×
+# %% Figures: 24 calibration lines with every 4th line around them, or 8 at random; the usual random lines, 4× and 8×
 regular = torch.zeros(1, 128, dtype=torch.bool)
 regular[:, 52:76] = True
 regular[:, ::4] = True
@@ -56,7 +56,7 @@ for name, mask in masks.items():
     images = {method: rec.image for method, rec in recs.items()}
     comparison(scan.reference, images, folder / f"{name.replace(' ', '_')}.png", scores=scores, title=title)
 
-# %% Much depends on where random lines fall: many draws
+# %% Results depend on the random lines: means over many draws
 for rate in (4, 8):
     table = torch.tensor(
         [[s["psnr"] for s in compare(random_lines(128, rate, seed=seed))[2].values()] for seed in range(draws)]

@@ -1,4 +1,4 @@
-"""Print the OpenRecon label of this folder, as the Dockerfile takes it: JSON in base64.
+"""Print the OpenRecon label of this folder in the form that the Dockerfile needs: JSON in base64.
 
 docker build -f packaging/Dockerfile --build-arg OPENRECON="$(python packaging/label.py)" -t upmri:0.1.0 .
 """
@@ -14,7 +14,7 @@ LABEL = Path(__file__).with_name("openrecon.json")
 
 
 def encoded(path: Path = LABEL) -> str:
-    """The label in base64, without needless space."""
+    """Return the label in base64, without spaces between its values."""
     return base64.b64encode(json.dumps(json.loads(path.read_text()), separators=(",", ":")).encode()).decode()
 
 

@@ -51,21 +51,21 @@ def test_unknown_names_are_attribute_errors():
     assert {"Scan", "load", "physics", "reconstruct", "train"} <= set(dir(upmri))
 
 
-def test_rooms_and_verbs_are_there_when_asked_for():
+def test_packages_and_functions_are_imported_on_first_use():
     import upmri
 
-    for room in ("flow", "networks", "training", "weights"):
-        assert getattr(upmri, room).__name__ == f"upmri.{room}"
+    for package in ("core", "evaluation", "flow", "formats", "learning", "networks", "physics", "training", "weights"):
+        assert getattr(upmri, package).__name__ == f"upmri.{package}"
     assert upmri.train is upmri.training.train
 
 
 def test_listing_weights_loads_no_torch():
-    code = "import sys, upmri; upmri.weights.names(); print('torch' in sys.modules)"
+    code = "import sys; from upmri.weights.catalogue import weight_names; weight_names(); print('torch' in sys.modules)"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert out.stdout.strip() == "False"
 
 
-def test_the_room_of_physics_opens_when_asked():
+def test_modules_of_physics_are_imported_on_first_use():
     import upmri
 
     assert upmri.physics.SenseOperator is upmri.physics.sense.SenseOperator

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from upmri.core.errors import InputError
     from upmri.core.scan import Reconstruction, Scan
     from upmri.evaluation import evaluate
+    from upmri.evaluation.info import info
     from upmri.formats import load
+    from upmri.inference.plugins import register
     from upmri.inference.reconstruct import reconstruct
     from upmri.physics.espirit import estimate_maps
     from upmri.physics.problem import Problem
@@ -33,10 +35,12 @@ __all__ = [
     "__version__",
     "estimate_maps",
     "evaluate",
+    "info",
     "load",
     "methods",
     "prior",
     "reconstruct",
+    "register",
     "simulate",
     "train",
 ]
@@ -49,9 +53,11 @@ _MODULES = {
     "Scan": "upmri.core.scan:Scan",
     "estimate_maps": "upmri.physics.espirit:estimate_maps",
     "evaluate": "upmri.evaluation:evaluate",
+    "info": "upmri.evaluation.info:info",
     "load": "upmri.formats:load",
     "prior": "upmri.weights.files:load_prior",
     "reconstruct": "upmri.inference.reconstruct:reconstruct",
+    "register": "upmri.inference.plugins:register",
     "simulate": "upmri.physics.simulate:simulate",
     "train": "upmri.training.loop:train",
 }
@@ -64,6 +70,7 @@ _PACKAGES = {
     "flow": "upmri.flow",
     "formats": "upmri.formats",
     "inference": "upmri.inference",
+    "interop": "upmri.interop",
     "learning": "upmri.learning",
     "methods": "upmri.methods",
     "networks": "upmri.networks",

@@ -1,15 +1,17 @@
-"""`upmri doctor` on a healthy installation and on sick ones."""
+"""The checks of `upmri doctor`, on a working installation and on broken ones."""
 
 import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+import upmri
 from upmri import __version__
 from upmri.cli import diagnosis
-from upmri.cli.diagnosis import Findings, Package, Problem
+from upmri.cli.diagnosis import Diagnosis, Finding, Package
 
 SECRET = "wilhelmina"
 
@@ -20,7 +22,7 @@ def run(*words, **environment):
     return subprocess.run(command, env=env, capture_output=True, text=True, check=False)
 
 
-def test_all_is_well(tmp_path):
+def test_everything_works(tmp_path):
     home = tmp_path / SECRET
     home.mkdir()
     (home / f"{SECRET}.safetensors").touch()
@@ -41,11 +43,11 @@ def test_all_is_well(tmp_path):
 def broken_torch(folder, code):
     (folder / "torch").mkdir()
     (folder / "torch" / "__init__.py").write_text(code)
-    return str(folder)
+    return os.pathsep.join([str(folder), str(Path(upmri.__file__).parents[1])])  # this upmri, with that torch
 
 
 def test_torch_that_cannot_be_imported(tmp_path):
-    message = f"/home/{SECRET} of the house/lib/libtorch.so: cannot open shared object file"
+    message = f"/home/{SECRET} of the team/lib/libtorch.so: cannot open shared object file"
     done = run(PYTHONPATH=broken_torch(tmp_path, f"raise ImportError({message!r})"))
     assert done.returncode == 1
     assert "Traceback" not in done.stderr
@@ -53,10 +55,10 @@ def test_torch_that_cannot_be_imported(tmp_path):
     assert "cannot be imported: ImportError: …/libtorch.so: cannot open" in done.stderr
     assert "pip install --force-reinstall 'torch>=" in done.stderr
     assert SECRET not in done.stdout + done.stderr
-    assert "numpy" in done.stdout  # the rest is told
+    assert "numpy" in done.stdout  # the rest is reported
 
 
-def test_torch_that_takes_its_process_down(tmp_path):
+def test_torch_that_crashes_its_process(tmp_path):
     done = run("--json", PYTHONPATH=broken_torch(tmp_path, "import os, signal; os.kill(os.getpid(), signal.SIGILL)"))
     assert done.returncode == 1
     found = json.loads(done.stdout)
@@ -74,7 +76,7 @@ def test_torch_that_cannot_compute(monkeypatch):
     gpu = {"name": "G", "gib": 80.0, "free_gib": 79.0, "error": "RuntimeError: no kernel image"}
     facts = {"threads": 2, "cpu": "RuntimeError: no LAPACK", "cuda": "13.0", "devices": [gpu]}
     monkeypatch.setattr(diagnosis, "_run", lambda *_: ([facts], ""))
-    diagnosis._look_at_torch(found := Findings())
+    diagnosis._check_torch(found := Diagnosis())
     assert [problem.essential for problem in found.problems] == [True, False]
     assert "--device cpu" in found.problems[1].remedy
     assert not found.healthy
@@ -88,16 +90,16 @@ def test_torch_that_cannot_compute(monkeypatch):
         (Package("h5py", "3.11", "3.11.0", "OSError: …"), "cannot be imported: OSError"),
     ],
 )
-def test_ailments_name_their_remedy(package, what):
-    problem = diagnosis._ailment(package)
-    assert isinstance(problem, Problem)
-    assert what in problem.what
-    assert problem.remedy.startswith("pip install ")
-    assert problem.remedy.endswith("'h5py>=3.11'")
+def test_check_packages_name_their_remedy(package, what):
+    finding = diagnosis._check_package(package)
+    assert isinstance(finding, Finding)
+    assert what in finding.what
+    assert finding.remedy.startswith("pip install ")
+    assert finding.remedy.endswith("'h5py>=3.11'")
 
 
 def test_versions():
-    assert diagnosis._ailment(Package("torch", "2.6", "2.13.0+cpu")) is None
+    assert diagnosis._check_package(Package("torch", "2.6", "2.13.0+cpu")) is None
     assert diagnosis._requirement("twixtools>=0.24; extra == 'siemens'") == ("twixtools", "0.24", "siemens")
     assert diagnosis._requirement("PyYAML>=6") == ("pyyaml", "6", None)
 
@@ -110,14 +112,14 @@ def test_versions():
         f"no such file: '/Users/{SECRET} B/y.so'",
     ],
 )
-def test_folders_are_not_told(text):
+def test_folders_are_not_shown(text):
     assert SECRET not in diagnosis._anonymous(text)
     assert "y" in diagnosis._anonymous(text)
 
 
 def test_variables(monkeypatch, tmp_path):
     monkeypatch.setenv("UPMRI_DATA", str(tmp_path / "nowhere"))
-    found = Findings()
+    found = Diagnosis()
     assert diagnosis._variable("UPMRI_DATA", found) == "not a folder"
     assert found.healthy
     assert "unset UPMRI_DATA" in found.problems[0].remedy
@@ -134,14 +136,14 @@ def test_damaged_or_missing_files(monkeypatch, tmp_path):
 
     monkeypatch.setattr(weights, "__file__", str(tmp_path / "__init__.py"))
     (tmp_path / "bad.safetensors").write_bytes(b"nothing")
-    diagnosis._look_at_files(found := Findings())
+    diagnosis._check_files(found := Diagnosis())
     assert [problem.what for problem in found.problems] == [
-        "the shipped weights bad are damaged", "no weights came with the package"
+        "the shipped weights bad are damaged", "the package contains no weights"
     ]  # fmt: skip
     assert not found.healthy
 
 
-def test_a_machine_that_tells_nothing(monkeypatch):
+def test_a_system_that_reports_no_memory(monkeypatch):
     monkeypatch.setattr(diagnosis.Path, "read_text", lambda _: "")
     total, free = diagnosis._memory()
     assert free is None

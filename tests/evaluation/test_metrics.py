@@ -127,38 +127,41 @@ def test_evaluate_takes_means_over_slices():
     assert evaluate(x.abs().numpy()[:, ::-1], x0.abs().numpy()[:, ::-1])["psnr"] == pytest.approx(expected["psnr"])
 
 
+def fields_of(*calls):
+    """Fields of the errors that calls raise."""
+    found = []
+    for call in calls:
+        with pytest.raises(InputError) as error:
+            call()
+        found.append(error.value.field)
+    return found
+
+
 def test_bad_input():
     x, x0 = pair(7, 2, 16, 16)
-    with pytest.raises(InputError, match="reference"):
-        evaluate(Reconstruction(image=x))
-    with pytest.raises(InputError, match="reference"):
-        evaluate(x)
-    with pytest.raises(InputError, match=r"reference.*\(2, 16, 16\)"):
-        evaluate(x, x0[:, :15])
-    with pytest.raises(InputError, match="7×7"):
-        ssim(x[:, :6], x0[:, :6])
-    with pytest.raises(InputError, match="expected \\(slice, H, W\\)"):
-        psnr(x[None], x0[None])
-    with pytest.raises(InputError, match="numeric"):
-        psnr(["a"], x0)
-    with pytest.raises(InputError, match="per"):
-        psnr(x, x0, per="pixel")
+    assert fields_of(
+        lambda: evaluate(Reconstruction(image=x)),
+        lambda: evaluate(x),
+        lambda: evaluate(x, x0[:, :15]),
+        lambda: ssim(x[:, :6], x0[:, :6]),
+        lambda: psnr(x[None], x0[None]),
+        lambda: psnr(["a"], x0),
+        lambda: psnr(x, [["a"]]),
+        lambda: psnr(x, x0, per="pixel"),
+    ) == ["reference", "reference", "reference", "image", "image", "image", "reference", "per"]
     empty = x0 * torch.tensor([1, 0])[:, None, None]
     for metric in (psnr, ssim, nmse):
-        with pytest.raises(InputError, match="reference: a slice is 0"):
-            metric(x, empty)
+        assert fields_of(lambda metric=metric: metric(x, empty)) == ["reference"]
         assert metric(x, empty, per="volume").isfinite()
 
 
 def test_bad_support():
     x, x0 = pair(8, 2, 16, 16)
     for support in (torch.ones(2, 16, 16), torch.ones(16, 15, dtype=torch.bool)):
-        with pytest.raises(InputError, match="support: expected booleans"):
-            psnr(x, x0, support)
+        assert fields_of(lambda support=support: psnr(x, x0, support)) == ["support"]
+    nowhere = torch.zeros(16, 16, dtype=torch.bool)
     for per in ("slice", "volume"):
-        with pytest.raises(InputError, match="0 everywhere in the support"):
-            nmse(x, x0, torch.zeros(16, 16, dtype=torch.bool), per)
-    corner = torch.zeros(16, 16, dtype=torch.bool)
+        assert fields_of(lambda per=per: nmse(x, x0, nowhere, per)) == ["reference"]
+    corner = nowhere.clone()
     corner[:2, :2] = True
-    with pytest.raises(InputError, match="support: no 7×7 window"):
-        ssim(x, x0, corner)
+    assert fields_of(lambda: ssim(x, x0, corner)) == ["support"]

@@ -1,6 +1,6 @@
-"""The way back from noise where prior and noise are Gaussian, so that D(A*y, x_t, t) is known: by dense algebra.
+"""Sampling where prior and noise are Gaussian, so that D(A*y, x_t, t) is known: by dense algebra.
 
-There the draws are an affine function of x₁. It is read off a few of them, so their mean and covariance are exact.
+The draws are then an affine function of x₁. It is fitted to a few of them, so their mean and covariance are exact.
 """
 
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from upmri.flow import conditional
-from upmri.flow.conditional import LAST, Mirrored, read_out, sample
+from upmri.flow.conditional import LAST, Mirrored, posterior_mean, sample
 from upmri.flow.path import noise
 from upmri.networks.unrolled import Unrolled
 from upmri.physics.fourier import mirror
@@ -23,7 +23,7 @@ NOISE = torch.tensor([SIGMA])
 
 @dataclass
 class Toy:
-    """x₀ ~ CN(0, Σ), rms 0.26, nearby pixels alike, seen by 3 coils through one line of 6: rank 12 of 24."""
+    """x₀ ~ CN(0, Σ), rms 0.26, neighbours correlated; 3 coils and one line of 6: A has rank 12 of 24."""
 
     operator: SenseOperator
     matrix: torch.Tensor
@@ -59,22 +59,22 @@ class Toy:
         (t,) = set(t.tolist())
         normal = self.matrix.mH @ self.matrix
         seen = self.prior @ normal  # Cov(x₀, A*y)
-        told = (1 - t) * self.prior  # Cov(x₀, x_t)
+        known = (1 - t) * self.prior  # Cov(x₀, x_t)
         law = torch.cat(
             [
                 torch.cat([normal @ seen + SIGMA**2 * normal, (1 - t) * seen.mH], 1),
-                torch.cat([(1 - t) * seen, (1 - t) * told + 2 * t**2 * torch.eye(24)], 1),
+                torch.cat([(1 - t) * seen, (1 - t) * known + 2 * t**2 * torch.eye(24)], 1),
             ]
         )
-        gain = torch.cat([seen, told], 1) @ torch.linalg.pinv(law, hermitian=True, rtol=1e-11)
+        gain = torch.cat([seen, known], 1) @ torch.linalg.pinv(law, hermitian=True, rtol=1e-11)
         both = torch.cat([adjoint.expand_as(noisy).flatten(-3), noisy.flatten(-3)], -1)
         return (both @ gain.mT).reshape(noisy.shape)
 
     def draw(self, count, steps, start, seed=0):
-        generator = torch.Generator().manual_seed(seed)
+        generators = [torch.Generator().manual_seed(seed)]
         return sample(
             self.predict, self.operator, self.mean, self.adjoint, NOISE,
-            count=count, steps=steps, start=start, generator=generator,
+            count=count, steps=steps, start=start, generators=generators,
         )  # fmt: skip
 
     def law(self, steps, start):
@@ -109,13 +109,13 @@ def bias(covariance, exact):
     return ((covariance - exact).norm() / exact.norm()).item(), total[0] / total[1] - 1
 
 
-def test_the_read_out_is_the_posterior_mean(toy):
+def test_a_single_evaluation_is_the_posterior_mean(toy):
     assert torch.linalg.matrix_rank(toy.matrix) == 12
-    assert torch.allclose(read_out(toy.predict, toy.operator, toy.adjoint, NOISE), toy.mean, atol=1e-9)
+    assert torch.allclose(posterior_mean(toy.predict, toy.operator, toy.adjoint, NOISE), toy.mean, atol=1e-9)
 
 
-def test_the_predictor_at_the_end_of_the_path_knows_the_image(toy):
-    """What the toy stands on: as t → 0, D → x_t, data or no data."""
+def test_at_the_end_of_the_path_the_predictor_returns_the_image(toy):
+    """A check of the toy itself: as t → 0, D → x_t, whatever the data are."""
     near = toy.predict(toy.operator, toy.adjoint, toy.truth.reshape(SHAPE), torch.tensor([1e-4]).double())
     assert (near.flatten() - toy.truth).norm() < 1e-3 * toy.truth.norm()
 
@@ -123,7 +123,7 @@ def test_the_predictor_at_the_end_of_the_path_knows_the_image(toy):
 @pytest.mark.parametrize("start", [1.0, 0.5])
 @pytest.mark.parametrize("steps", [1, 4, 64])
 def test_the_mean_of_the_draws_is_the_posterior_mean(toy, steps, start):
-    """For any number of steps: from (1−t) E[x₀ | y], Euler goes straight."""
+    """For any number of steps: the mean of the draws moves on a straight line, where Euler steps are exact."""
     mean, _ = toy.law(steps, start)
     assert torch.allclose(mean, toy.mean, atol=1e-8)
 
@@ -141,21 +141,21 @@ def test_the_mean_of_the_draws_is_the_posterior_mean(toy, steps, start):
         (0.5, 400, 0.040, -0.031),
     ],
 )
-def test_their_covariance_comes_near_the_posterior_s(toy, start, steps, error, trace):
-    """From below. What stays for a start at 0.5 is the posterior's part in x_½, which is not drawn."""
+def test_the_covariance_of_draws_approaches_that_of_the_posterior(toy, start, steps, error, trace):
+    """From below. What is left for a start at 0.5 is the variance of the posterior in x_½, which is not drawn."""
     _, covariance = toy.law(steps, start)
     assert bias(covariance, toy.covariance) == pytest.approx((error, trace), abs=0.003)
 
 
-def test_what_a_late_start_leaves_out(toy):
-    """x_½ given y has the covariance Σ'/4 + I/2, of which I/2 is drawn: so much less than Σ' arrives."""
+def test_a_late_start_leaves_out_a_known_part_of_the_covariance(toy):
+    """x_½ given y has the covariance Σ'/4 + I/2, of which only I/2 is drawn: that of the draws is smaller than Σ'."""
     whole = 0.25 * toy.covariance + 0.5 * torch.eye(24)
     _, covariance = toy.law(400, 0.5)
     assert bias(covariance, 0.5 * toy.covariance @ torch.linalg.inv(whole))[0] < 0.012
     assert bias(covariance, toy.covariance)[0] > 0.035
 
 
-def test_draws_are_distributed_as_their_law_says(toy):
+def test_draws_have_the_computed_mean_and_covariance(toy):
     """4000 of them: x₁ is CN(0, 2I), another for each draw."""
     mean, covariance = toy.law(8, 1.0)
     x = toy.draw(4000, 8, 1.0).flatten(1)
@@ -165,28 +165,28 @@ def test_draws_are_distributed_as_their_law_says(toy):
 
 
 @pytest.mark.parametrize(("steps", "start"), [(1, 0.5), (1, 1.0), (2, 0.3), (7, 1.0)])
-def test_the_network_is_asked_once_a_step(toy, steps, start):
-    """At times that fall geometrically to LAST; what it says last is the image."""
-    asked = []
+def test_the_network_is_evaluated_once_per_step(toy, steps, start):
+    """At times that decrease geometrically to LAST; its last output is the image."""
+    calls = []
 
     def predict(operator, adjoint, noisy, t, sigma):
         assert sigma is NOISE
         assert operator is toy.operator
         assert adjoint is toy.adjoint
-        asked.append((t.item(), noisy, toy.predict(operator, adjoint, noisy, t)))
-        return asked[-1][2]
+        calls.append((t.item(), noisy, toy.predict(operator, adjoint, noisy, t)))
+        return calls[-1][2]
 
     x = sample(
         predict, toy.operator, toy.mean, toy.adjoint, NOISE,
-        count=3, steps=steps, start=start, generator=torch.Generator().manual_seed(0),
+        count=3, steps=steps, start=start, generators=[torch.Generator().manual_seed(0)],
     )  # fmt: skip
-    times = [t for t, _, _ in asked]
+    times = [t for t, _, _ in calls]
     assert len(times) == steps
     assert times[0] == start
     assert times == pytest.approx([start * (LAST / start) ** (i / max(1, steps - 1)) for i in range(steps)])
-    assert torch.allclose(x, asked[-1][2], rtol=1e-12)
+    assert torch.allclose(x, calls[-1][2], rtol=1e-12)
     x1 = noise(x, torch.Generator().manual_seed(0))
-    assert torch.allclose(asked[0][1], (1 - start) * toy.mean + start * x1, rtol=1e-12)
+    assert torch.allclose(calls[0][1], (1 - start) * toy.mean + start * x1, rtol=1e-12)
 
 
 def test_the_same_generator_gives_the_same_draws(toy):
@@ -207,14 +207,14 @@ def test_draws_side_by_side_are_draws_one_by_one(rng, monkeypatch, rows):
     network = Unrolled(cascades=2, width=16, damping=1e-3).requires_grad_(False)
     torch.nn.init.normal_(network.network.out.weight, std=0.2)
     sigma = torch.tensor([0.05, 0.1])
-    x1, mean = rng(4, 2, 12, 10, dtype=torch.complex64), read_out(network, operator, adjoint, sigma)
+    x1, mean = rng(4, 2, 12, 10, dtype=torch.complex64), posterior_mean(network, operator, adjoint, sigma)
 
     def draw(which, slices):
         part = SenseOperator(maps[slices], mask[slices])
         monkeypatch.setattr(conditional, "noise", lambda like, _: x1[which, slices].expand_as(like))
         return sample(
             network, part, mean[slices], adjoint[slices], sigma[slices],
-            count=len(x1[which]), steps=3, start=0.3, generator=torch.Generator(),
+            count=len(x1[which]), steps=3, start=0.3, generators=[],
         )  # fmt: skip
 
     together = draw(slice(None), slice(None))
@@ -231,7 +231,7 @@ def test_draws_side_by_side_are_draws_one_by_one(rng, monkeypatch, rows):
 
 @pytest.mark.parametrize("shape", [(8, 10), (7, 9)])
 def test_the_mean_over_mirror_images(rng, shape):
-    """Each is a scan of the mirrored object, as a simulation of it would be; SENSE, which has no left, is unchanged."""
+    """Each is a scan of the mirrored object, as a simulation would make it; SENSE does not change."""
     maps, image, seen = rng(1, 3, *shape), rng(1, *shape), []
     mask = torch.rand(1, 1, shape[1], generator=torch.Generator().manual_seed(2)) < 0.6
     operator = SenseOperator(maps, mask)
@@ -241,14 +241,14 @@ def test_the_mean_over_mirror_images(rng, shape):
         seen.append((a, z))
         return a.solve(z, 0.1) + 0 * noisy
 
-    plain = read_out(sense, operator, adjoint, NOISE)
-    found = read_out(Mirrored(sense), operator, adjoint, NOISE)
+    plain = posterior_mean(sense, operator, adjoint, NOISE)
+    found = posterior_mean(Mirrored(sense), operator, adjoint, NOISE)
     assert torch.allclose(found, plain, atol=1e-10)
     for dims, (a, z) in zip([[], [-1], [-2], [-2, -1]], seen[1:], strict=True):
-        turned = image
+        mirrored = image
         for dim in dims:
-            turned = mirror(turned, dim)
-        assert torch.allclose(z, a.adjoint(a.forward(turned)))
+            mirrored = mirror(mirrored, dim)
+        assert torch.allclose(z, a.adjoint(a.forward(mirrored)))
         assert dims == [] or not torch.allclose(z, adjoint)
 
 
@@ -268,11 +268,12 @@ def test_what_depends_on_the_side_is_averaged(rng):
 
 def test_mirrored_operators_are_made_once(rng, monkeypatch):
     operator, made = SenseOperator(rng(1, 2, 4, 8), torch.ones(1, 1, 8) > 0), []
-    monkeypatch.setattr(conditional, "SenseOperator", lambda *parts: made.append(parts) or SenseOperator(*parts))
+    plain = SenseOperator.mirror
+    monkeypatch.setattr(SenseOperator, "mirror", lambda self, axes: made.append(axes) or plain(self, axes))
     both = Mirrored(lambda a, z, *_: a.solve(z, 0.1))
     x = rng(1, 4, 8)
     for _ in range(3):
-        read_out(both, operator, x, NOISE)
+        posterior_mean(both, operator, x, NOISE)
     assert len(made) == 3
-    read_out(both, SenseOperator(operator.maps, operator.mask), x, NOISE)
+    posterior_mean(both, SenseOperator(operator.maps, operator.mask), x, NOISE)
     assert len(made) == 6

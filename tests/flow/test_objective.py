@@ -3,8 +3,9 @@
 import pytest
 import torch
 
-from upmri.flow.objective import DampedFilter, Identity, KrylovFilter, filtered, loss_of, no_filter, projected_loss
+from upmri.flow.objective import DampedFilter, KrylovFilter, filtered, loss_of, no_filter, projected_loss
 from upmri.learning.divergence import divergence
+from upmri.physics.operator import IdentityOperator
 from upmri.physics.sense import SenseOperator
 
 SHAPE = (1, 4, 6)
@@ -71,16 +72,16 @@ def test_with_its_divergence_the_loss_is_unbiased(operator, rng, t):
     gap, error = mean(with_term - truth)
     biased, _ = mean(loss - truth)
     assert abs(gap) < 4 * error
-    assert abs(biased) > 10 * error  # without the term the bias is plain to see
+    assert abs(biased) > 10 * error  # without the term the bias is large
 
 
-def test_lines_that_were_not_seen_need_no_divergence(operator, rng):
+def test_lines_that_were_not_input_need_no_divergence(operator, rng):
     sigma, draws = 0.6, 40_000
-    seen, judged = operator.mask.clone(), operator.mask.clone()
-    seen[..., 3] = False
-    judged = judged & ~seen
+    inputs, loss_lines = operator.mask.clone(), operator.mask.clone()
+    inputs[..., 3] = False
+    loss_lines = loss_lines & ~inputs
     maps = operator.maps.expand(draws, -1, -1, -1)
-    theta, lam = SenseOperator(maps, seen), SenseOperator(maps, judged)
+    theta, lam = SenseOperator(maps, inputs), SenseOperator(maps, loss_lines)
     x0 = rng(*SHAPE).expand(draws, -1, -1)
     e = sigma * rng(draws, 3, 4, 6)
     prediction = network(theta.adjoint(theta.forward(x0) + e))
@@ -90,7 +91,7 @@ def test_lines_that_were_not_seen_need_no_divergence(operator, rng):
     assert abs(gap.mean()) < 4 * gap.std() / draws**0.5
 
 
-def test_all_is_filtered_at_once(operator, rng):
+def test_several_images_are_filtered_at_once(operator, rng):
     p, u, probe = rng(*SHAPE), rng(*SHAPE), rng(*SHAPE)
     for filter_ in FILTERS.values():
         residual, aim, other = filtered(p, operator, u, filter_, probe)
@@ -102,7 +103,7 @@ def test_all_is_filtered_at_once(operator, rng):
 def test_with_the_identity_it_is_supervised_flow_matching(rng):
     p, u = rng(*SHAPE), rng(*SHAPE)
     for filter_ in (no_filter, KrylovFilter(3)):
-        loss = projected_loss(p, Identity(), u, filter_) + u.abs().square().sum()
+        loss = projected_loss(p, IdentityOperator(SHAPE), u, filter_) + u.abs().square().sum()
         assert torch.allclose(loss, (p - u).abs().square().sum())
-    damped = projected_loss(p, Identity(), u, DampedFilter(1.0)) + u.abs().square().sum() / 2
+    damped = projected_loss(p, IdentityOperator(SHAPE), u, DampedFilter(1.0)) + u.abs().square().sum() / 2
     assert torch.allclose(damped, (p - u).abs().square().sum() / 2)

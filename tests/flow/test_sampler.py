@@ -1,7 +1,7 @@
 """The sampler where prior and noise are Gaussian: everything is known, by dense linear algebra.
 
-Of estimators that are linear in A*y₀ the expected errors are computed, not sampled: a matrix is read off by sending
-unit vectors through as leading axes.
+The expected errors of estimators that are linear in A*y₀ are computed, not sampled: the matrix of an estimator is
+found from its values for unit vectors, which are leading axes.
 """
 
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from upmri.flow.path import noise
-from upmri.flow.sampler import Cyclic, measurement_field, read_out
+from upmri.flow.sampler import Cyclic, measurement_field, single_evaluation
 from upmri.physics.sense import SenseOperator
 
 SHAPE = (1, 2, 8)
@@ -21,7 +21,7 @@ SIGMA = 0.01
 
 @dataclass
 class Toy:
-    """x₀ ~ CN(0, Σ), rms 0.26, nearby pixels alike; y₀ = A x₀ + e, A with a null space of dimension 4 in 16."""
+    """x₀ ~ CN(0, Σ), rms 0.26, neighbours correlated; y₀ = A x₀ + e, A with a null space of dimension 4 in 16."""
 
     operator: SenseOperator
     normal: torch.Tensor
@@ -107,7 +107,7 @@ def sigma():
 
 
 def network(z, t):
-    """Nonlinear, not holomorphic, of no use."""
+    """Nonlinear, not holomorphic, not a useful velocity."""
     return torch.tanh(2 * z.real) + 1j * z.roll(1, -1).imag + t[:, None, None] * z.conj() + 0.3
 
 
@@ -131,28 +131,28 @@ def test_the_field_is_the_mean_velocity_of_the_measurements(rng, dense, t):
     assert torch.allclose(field.flatten(), a.mH @ u, rtol=1e-6, atol=1e-8)
 
 
-def test_the_network_is_asked_where_the_algorithm_says(toy, rng, sigma, generator):
-    asked = []
+def test_the_network_is_evaluated_at_the_points_of_the_algorithm(toy, rng, sigma, generator):
+    calls = []
 
     def velocity(z, t):
-        asked.append((z, t.item()))
+        calls.append((z, t.item()))
         return network(z, t)
 
     z0, sampler = toy.operator.normal(rng(*SHAPE)), Cyclic(5, RANK)
     z1 = sampler.forward(velocity, toy.operator, z0, sigma)
-    assert [t for _, t in asked] == pytest.approx([0.2, 0.4, 0.6, 0.8])
-    assert torch.allclose(asked[0][0], 0.8 * z0, rtol=1e-12)  # the step from t = 0, whatever the network
-    asked.clear()
+    assert [t for _, t in calls] == pytest.approx([0.2, 0.4, 0.6, 0.8])
+    assert torch.allclose(calls[0][0], 0.8 * z0, rtol=1e-12)  # the step from t = 0, whatever the network
+    calls.clear()
     sampler(velocity, toy.operator, z0, sigma, generator)
-    backward = asked[4:]
+    backward = calls[4:]
     assert [t for _, t in backward] == pytest.approx([1.0, 0.8, 0.6, 0.4, 0.2])
     for z, t in backward:
         assert torch.allclose(z, (1 - t) * z0 + t * z1, rtol=1e-12)
-    asked.clear()
+    calls.clear()
     Cyclic(5, RANK, null_noise=True, image_fed=True)(velocity, toy.operator, z0, sigma, generator)
     zeta = noise(z0, generator.manual_seed(1))
     x1 = toy.inverse @ z1.flatten() + toy.null @ zeta.flatten()
-    assert torch.allclose(asked[4][0].flatten(), x1, atol=1e-8)
+    assert torch.allclose(calls[4][0].flatten(), x1, atol=1e-8)
 
 
 @pytest.mark.parametrize("image_fed", [False, True])
@@ -161,11 +161,11 @@ def test_without_noise_the_image_agrees_with_the_data(toy, rng, generator, null_
     """Projecting onto y(t) instead of y(t − 1/T) would leave (y₁ − y₀)/T."""
     x0 = rng(*SHAPE)
     sampler = Cyclic(4, RANK, null_noise, image_fed)
-    z0, silence = toy.operator.normal(x0), torch.zeros(1)
-    x = sampler(network, toy.operator, z0, silence, generator)
+    z0, noise_free = toy.operator.normal(x0), torch.zeros(1)
+    x = sampler(network, toy.operator, z0, noise_free, generator)
     y0 = toy.operator.forward(x0)
     assert torch.allclose(toy.operator.forward(x), y0, atol=1e-7)
-    z1 = sampler.forward(network, toy.operator, z0, silence)
+    z1 = sampler.forward(network, toy.operator, z0, noise_free)
     assert (z1 - z0).norm() / 4 > 0.1 * z0.norm()
 
 
@@ -179,11 +179,11 @@ def test_what_is_drawn_in_the_null_space_stays_there(toy, rng, sigma, generator,
     assert torch.allclose(x.flatten(1), expected, atol=1e-7)
 
 
-def test_null_space_noise_ruins_even_the_exact_field(toy, rng, sigma, generator):
+def test_null_space_noise_spoils_even_the_exact_field(toy, rng, sigma, generator):
     """Error in the null space, relative to x₀: 5.2 with the noise, 0.85 without, 0.74 for the posterior mean."""
-    silent = toy.matrix(lambda z: Cyclic(10, RANK)(toy.velocity, toy.operator, z, sigma, generator))
+    plain = toy.matrix(lambda z: Cyclic(10, RANK)(toy.velocity, toy.operator, z, sigma, generator))
     best = toy.error(toy.mean, toy.null)
-    error = toy.error(silent, toy.null)
+    error = toy.error(plain, toy.null)
     assert best < 0.9 * error
     assert error < 0.95
 
@@ -200,7 +200,7 @@ def test_null_space_noise_ruins_even_the_exact_field(toy, rng, sigma, generator)
     noisy = (power(x - x0) / power(x0)).item() ** 0.5
     added = (2 * trace(toy.null) / trace(toy.null @ toy.prior)) ** 0.5
     assert noisy > 4
-    assert noisy == pytest.approx((error**2 + added**2) ** 0.5, rel=0.05)  # the noise adds, all of it
+    assert noisy == pytest.approx((error**2 + added**2) ** 0.5, rel=0.05)  # the whole noise is in the image
 
 
 def test_the_spread_of_draws_does_not_depend_on_the_prior(toy, rng, sigma, generator):
@@ -212,14 +212,14 @@ def test_the_spread_of_draws_does_not_depend_on_the_prior(toy, rng, sigma, gener
     assert (covariance - 2 * toy.null).norm() < 0.1 * (2 * toy.null).norm()
     posterior = toy.prior - toy.mean @ toy.normal @ toy.prior
     assert trace(toy.null @ covariance) > 30 * trace(toy.null @ posterior)
-    silent = Cyclic(4, RANK)(toy.velocity, toy.operator, z0, sigma, generator)
-    assert torch.equal(silent, silent[:1].expand_as(silent))
+    plain = Cyclic(4, RANK)(toy.velocity, toy.operator, z0, sigma, generator)
+    assert torch.equal(plain, plain[:1].expand_as(plain))
 
 
 def test_one_evaluation_is_the_posterior_mean(toy):
-    plain = toy.matrix(lambda z: read_out(toy.velocity, toy.operator, z, 0))
-    assert torch.allclose(plain, toy.mean @ toy.range, atol=1e-8)
-    consistent = toy.matrix(lambda z: read_out(toy.velocity, toy.operator, z, RANK))
+    mean = toy.matrix(lambda z: single_evaluation(toy.velocity, toy.operator, z, 0))
+    assert torch.allclose(mean, toy.mean @ toy.range, atol=1e-8)
+    consistent = toy.matrix(lambda z: single_evaluation(toy.velocity, toy.operator, z, RANK))
     assert torch.allclose(toy.null @ consistent, toy.null @ toy.mean @ toy.range, atol=1e-7)
     assert torch.allclose(toy.range @ consistent, toy.inverse, atol=1e-7)  # with data consistency, A⁺y₀ in the range
 
@@ -243,7 +243,7 @@ def test_the_bias_of_the_mean_does_not_vanish_with_more_steps(toy, sigma, genera
 
 @pytest.mark.parametrize("t", [1e-3, 0.1, 0.9, 0.999])
 def test_the_field_in_single_precision(rng, dense, t):
-    """λ_t down to 5e-13, with a null space: too little to factor in single precision."""
+    """λ_t down to 5e-13, with a null space: too small to factor in single precision."""
     maps, sigma = unit_maps(rng(1, 2, 2, 8)), 1e-3
     mask = torch.tensor([True, False, False, False, True, True, False, False])[None, None]
     normal = dense(SenseOperator(maps, mask).normal, SHAPE)
@@ -261,7 +261,7 @@ def test_the_field_in_single_precision(rng, dense, t):
 @pytest.mark.parametrize("rows", [1, 16])
 @pytest.mark.parametrize("null_noise", [False, True])
 def test_slices_draws_types_and_support(rng, generator, rows, null_noise):
-    """Slices and draws do not mix, and outside the maps there is nothing."""
+    """Slices and draws do not mix, and outside the maps the image is 0."""
     maps = unit_maps(rng(2, 6, 16, 12, dtype=torch.complex64))
     maps[..., :3] = 0
     mask = torch.rand(2, rows, 12, generator=generator) < 0.7
@@ -287,11 +287,11 @@ def test_slices_draws_types_and_support(rng, generator, rows, null_noise):
 
 
 def test_it_stays_on_its_device(generator):
-    """On torch's device without data, which refuses to mix with any other; only ζ comes from the generator's."""
+    """On torch's device without data, which cannot be mixed with any other; only ζ comes from another one."""
     place = torch.device("meta")
     operator = SenseOperator(torch.ones(2, 3, 8, 8, dtype=torch.complex64, device=place), torch.ones(2, 1, 8) > 0)
     z0 = torch.ones(2, 8, 8, dtype=torch.complex64, device=place)
     sampler = Cyclic(3, 4, null_noise=True, image_fed=True)
     x = sampler(network, operator, z0, torch.ones(2, device=place), generator)
     assert x.device == place
-    assert read_out(network, operator, z0).device == place
+    assert single_evaluation(network, operator, z0).device == place

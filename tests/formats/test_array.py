@@ -142,16 +142,18 @@ def test_only_complex_arrays_of_three_or_four_axes_are_kspace(tmp_path, array):
     np.save(tmp_path / "x.npy", array)
     np.savez(tmp_path / "x.npz", kspace=array)
     for path in (tmp_path / "x.npy", tmp_path / "x.npz"):
-        with pytest.raises(InputError, match=rf"{path.name}: kspace: expected a complex array \(coil"):
+        with pytest.raises(InputError, match=r"expected a complex array \(coil") as error:
             open_source(path)
+        assert (error.value.path, error.value.field) == (str(path), "kspace")
 
 
 def test_an_archive_without_kspace_says_so(tmp_path):
     np.savez(tmp_path / "x.npz", data=np.ones(3))
     zipfile.ZipFile(tmp_path / "y.npz", "w").close()
     for name in ("x.npz", "y.npz"):
-        with pytest.raises(InputError, match=rf'{name}: expected an \.npz archive with an array "kspace"'):
+        with pytest.raises(InputError) as error:
             load(tmp_path / name)
+        assert (error.value.path, error.value.field) == (str(tmp_path / name), "kspace")
 
 
 def test_nan_is_named(tmp_path, gaussian):
@@ -159,5 +161,6 @@ def test_nan_is_named(tmp_path, gaussian):
     kspace[1, 0, 0, 0] = np.nan
     np.save(tmp_path / "x.npy", kspace)
     assert len(load(tmp_path / "x.npy", 0)) == 1
-    with pytest.raises(InputError, match=r"x\.npy: kspace: expected finite values, found NaN"):
+    with pytest.raises(InputError, match="kspace: expected finite values, found NaN") as error:
         load(tmp_path / "x.npy")
+    assert error.value.path == str(tmp_path / "x.npy")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 import zlib
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,8 @@ import torch
 
 import upmri
 from upmri import InputError, load
-from upmri.formats import guard, open_source
+from upmri.formats import open_source
+from upmri.formats.hdf5 import StoredArray
 from upmri.physics.fourier import ifft2c
 
 PAIR = np.dtype([("real", "<f4"), ("imag", "<f4")])
@@ -62,11 +62,9 @@ def path(tmp_path, kspace):
 
 
 def refuse(path: Path, complaint: str, **options: Any) -> None:
-    start = time.perf_counter()
     with pytest.raises(InputError, match=complaint) as caught:
         load(path, **options)
-    assert time.perf_counter() - start < 5
-    assert str(caught.value).startswith(f"{path}: ")
+    assert caught.value.path == str(path)
     assert "\n" not in str(caught.value)
 
 
@@ -97,21 +95,21 @@ def test_a_mapping_becomes_a_scan(path, kspace):
 )
 def test_slices_are_those_of_the_whole(path, slices):
     whole, part = load(path), load(path, slices)
-    wanted = upmri.formats.source.select(slices, FRAMES * SLICES)
+    wanted = upmri.formats.source.select_slices(slices, FRAMES * SLICES)
     assert torch.equal(part.kspace, whole.kspace[list(wanted)])
     assert torch.equal(part.mask, whole.mask[list(wanted)])
 
 
 def test_only_what_is_asked_for_is_read(path, monkeypatch):
     read = []
-    honest = guard.read_part
+    honest = StoredArray.read
 
-    def spy(dataset, part, **options):
-        array = honest(dataset, part, **options)
+    def spy(stored, *part, **options):
+        array = honest(stored, *part, **options)
         read.append((part, array.shape[:-3]))
         return array
 
-    monkeypatch.setattr(guard, "read_part", spy)
+    monkeypatch.setattr(StoredArray, "read", spy)
     with open_source(path) as source:
         assert (source.slices, source.coils, source.matrix) == (FRAMES * SLICES, COILS, (KX, KY))
         assert source.format == "CMRxRecon MATLAB 7.3"

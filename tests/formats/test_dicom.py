@@ -111,7 +111,7 @@ def test_every_voxel_lies_where_the_scan_says(tmp_path, placed):
         assert "not known" not in image.ImageComments
 
 
-def test_what_is_not_known_is_axial_and_told(tmp_path, plain):
+def test_what_is_not_known_is_axial_and_has_a_comment(tmp_path, plain):
     first, second, _ = read(save(plain, tmp_path / "x.dcm"))
     assert list(first.ImageOrientationPatient) == [1, 0, 0, 0, 1, 0]
     assert (list(first.PixelSpacing), list(first.ImagePositionPatient)) == ([0.9, 1.1], [0, 0, 0])
@@ -146,8 +146,9 @@ def test_what_is_not_known_is_axial_and_told(tmp_path, plain):
 def test_a_place_that_makes_no_sense_is_refused(tmp_path, plain, wrong, suffix):
     if isinstance(wrong, dict) and wrong:
         wrong = geometry(DIRECTIONS["axial"]) | wrong
-    with pytest.raises(InputError, match=r'meta\["geometry"\]: expected'):
+    with pytest.raises(InputError) as error:
         save(replace(plain, meta={"geometry": wrong}), tmp_path / f"x{suffix}")
+    assert error.value.field == 'meta["geometry"]'
     assert not list(tmp_path.iterdir())
 
 
@@ -219,8 +220,9 @@ def test_nothing_is_said_of_the_patient(tmp_path, rec):
 
 def test_it_has_no_phase(tmp_path, plain):
     for refuse in (lambda path: save(plain, path, complex=True), lambda path: check_target(path, complex=True)):
-        with pytest.raises(InputError, match=r"x\.dcm: \.dcm holds magnitudes only"):
+        with pytest.raises(InputError) as error:
             refuse(tmp_path / "x.dcm")
+        assert error.value.path == str(tmp_path / "x.dcm")
     assert not list(tmp_path.iterdir())
 
 
@@ -228,8 +230,9 @@ def test_it_has_no_phase(tmp_path, plain):
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_what_is_not_finite_is_refused(tmp_path, rec, name, value):
     getattr(rec, name)[1, 2, 3] = value
-    with pytest.raises(InputError, match=f"{name}: expected finite values"):
+    with pytest.raises(InputError, match="expected finite values") as error:
         save(rec, tmp_path / "x.dcm")
+    assert error.value.field == name
     assert not list(tmp_path.iterdir())
 
 
@@ -237,8 +240,9 @@ def test_more_than_dicom_counts_is_refused(tmp_path, rec, monkeypatch):
     with pytest.raises(InputError, match="at most 65535 rows and columns"):
         save(Reconstruction(image=np.ones((1, 65536, 1))), tmp_path / "x.dcm")
     monkeypatch.setattr(dicom, "_MOST_BYTES", 2 * 8 * 6)
-    with pytest.raises(InputError, match="std: DICOM holds at most"):
+    with pytest.raises(InputError) as error:
         save(rec, tmp_path / "x.dcm")
+    assert error.value.field == "std"
     assert not list(tmp_path.iterdir())
 
 
@@ -328,7 +332,7 @@ def test_a_single_slice_without_deviation_is_a_map_too(tmp_path):
     assert not std.pixel_array.any()
 
 
-def test_without_highdicom_it_is_told_what_to_do(tmp_path, rec, plain, monkeypatch):
+def test_without_highdicom_the_error_says_what_to_do(tmp_path, rec, plain, monkeypatch):
     monkeypatch.setitem(sys.modules, "highdicom", None)
     with pytest.raises(InputError, match=r"std: .* pip install 'upmri\[dicom\]', or reconstruct without samples"):
         save(rec, tmp_path / "x.dcm")

@@ -6,7 +6,6 @@ import json
 import struct
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,8 @@ import torch
 
 import upmri
 from upmri import InputError, load
-from upmri.formats import guard, open_source
+from upmri.formats import open_source
+from upmri.formats.hdf5 import StoredArray
 from upmri.physics.fourier import fft2c, ifft2c
 
 XML = """<?xml version="1.0" encoding="utf-8"?>
@@ -86,11 +86,9 @@ def path(tmp_path, kspace):
 
 
 def refuse(path: Path, complaint: str, **options: Any) -> None:
-    start = time.perf_counter()
     with pytest.raises(InputError, match=complaint) as caught:
         load(path, **options)
-    assert time.perf_counter() - start < 5
-    assert str(caught.value).startswith(f"{path}: ")
+    assert caught.value.path == str(path)
     assert "\n" not in str(caught.value)
 
 
@@ -123,19 +121,19 @@ def test_the_patient_stays_out(path):
 def test_a_source_knows_its_size_and_reads_slice_by_slice(path, monkeypatch):
     whole = load(path)
     read: list[tuple[str, int]] = []
-    honest = guard.read
+    honest = StoredArray.read
 
-    def spy(dataset, keep=None, **options):
-        array = honest(dataset, keep, **options)
-        read.append((dataset.name, len(array)))
+    def spy(stored, *part, **options):
+        array = honest(stored, *part, **options)
+        read.append((stored.name, len(array)))
         return array
 
     with open_source(path) as source:
         assert (source.slices, source.coils, source.matrix) == (SLICES, COILS, (ROWS, COLUMNS))
         assert source.format == "fastMRI HDF5"
-        monkeypatch.setattr(guard, "read", spy)
+        monkeypatch.setattr(StoredArray, "read", spy)
         one = source.read(1)
-    assert read == [("/kspace", 1), ("/reconstruction_rss", 1)]
+    assert read == [("kspace", 1), ("reconstruction_rss", 1)]
     assert torch.equal(one.kspace, whole.kspace[1:2])
     assert torch.equal(one.reference, whole.reference[1:2])
     assert torch.equal(load(path, "::2").kspace, whole.kspace[::2])
@@ -291,7 +289,7 @@ def test_a_damaged_reference_to_text_is_refused(path, reference, complaint):
 
 
 def test_a_heap_of_nothings_ends(tmp_path, kspace):
-    # A heap as long as the file, of objects without content: a walk that believed it would take minutes.
+    # A heap as long as the file, of objects without content: a walk over all of it would take minutes.
     path = write(tmp_path / "x.h5", kspace)
     with h5py.File(path) as file:
         at = h5py.h5o.open(file.id, b"ismrmrd_header").get_offset()
@@ -332,13 +330,18 @@ BOMB = f'<?xml version="1.0"?><!DOCTYPE x [<!ENTITY a0 "ha">{BOMB}]><x>&a9;</x>'
 @pytest.mark.parametrize(
     ("xml", "complaint"),
     [
-        (BOMB, "expected XML without a document type and entities"),
-        ('<!DOCTYPE x SYSTEM "file:///etc/passwd"><x/>', "expected XML without a document type"),
-        ("", "damaged"),
-        ("no XML", "damaged"),
-        ("<a>" * 300_000, "damaged"),
-        ("<a>" * 100_000 + "</a>" * 100_000, "encodedSpace/matrixSize/x: expected a number from 1 to 65535, got ''"),
-        ("<x/>", "encodedSpace/matrixSize/x: expected a number from 1 to 65535, got ''"),
+        (BOMB, "expected XML without DOCTYPE and entities"),
+        ('<!DOCTYPE x SYSTEM "file:///etc/passwd"><x/>', "expected XML without DOCTYPE"),
+        ("", "expected an ISMRMRD header in XML"),
+        ("no XML", "expected an ISMRMRD header in XML"),
+        ("<a>" * 300_000, "expected an ISMRMRD header in XML"),
+        ("<a>" * 100_000 + "</a>" * 100_000, "expected an ISMRMRD header in XML, got <a>"),
+        ("<x/>", "expected an ISMRMRD header in XML, got <x>"),
+        ("<ismrmrdHeader/>", "expected an encoding number 0, there are 0"),
+        (
+            "<ismrmrdHeader><encoding/></ismrmrdHeader>",
+            "reconSpace/matrixSize/x: expected a number from 1 to 65535, got ''",
+        ),
         ("<x>" + " " * 2**20 + "</x>", "ismrmrd_header: .*more than the limit"),
         (header(encoded=(READOUT, -4)), "encodedSpace/matrixSize/y: expected a number from 1 to 65535, got '-4'"),
         (header(encoded=(READOUT, "9" * 5000)), "encodedSpace/matrixSize/y: expected a number"),
@@ -348,7 +351,6 @@ BOMB = f'<?xml version="1.0"?><!DOCTYPE x [<!ENTITY a0 "ha">{BOMB}]><x>&a9;</x>'
         (header(center=""), "encodingLimits/kspace_encoding_step_1/center: expected a number"),
         (header(center=12), r"expected measured columns within the 22 of kspace, got -1 to 15"),
         (header(center=0, encoded=(READOUT, 60000)), r"expected measured columns within the 22 of kspace, got 30000"),
-        (header(fov=("wide", 1)), "damaged"),
     ],
 )
 def test_a_header_that_is_wrong_is_refused(tmp_path, kspace, xml, complaint):
@@ -363,7 +365,7 @@ def test_utf16_does_not_hide_entities(tmp_path, kspace):
     refuse(tmp_path / "x.h5", "damaged")
 
 
-@pytest.mark.parametrize("fov", [(0, 0), ("nan", 1), ("1e999", 1)])
+@pytest.mark.parametrize("fov", [(0, 0), ("nan", 1), ("1e999", 1), ("wide", 1)])
 def test_without_a_field_of_view_there_is_no_spacing(tmp_path, kspace, fov):
     assert load(write(tmp_path / "x.h5", kspace, header(fov=fov))).spacing is None
 
@@ -401,7 +403,7 @@ SHAPE = (SLICES, COILS, READOUT, COLUMNS)
             remove("ismrmrd_header", lambda f, o: f.__setitem__("ismrmrd_header", h5py.ExternalLink(str(o), "/x"))),
             "ismrmrd_header: leads elsewhere",
         ),
-        (remove("kspace", lambda f, o: f.__setitem__("kspace", h5py.ExternalLink(str(o), "/kspace"))), "kspace: leads"),
+        (remove("kspace", lambda f, o: f.__setitem__("kspace", h5py.ExternalLink(str(o), "kspace"))), "kspace: leads"),
         (remove("kspace", virtual), "kspace: its data lies in another file"),
         (
             remove(
@@ -484,16 +486,14 @@ def test_one_slice_of_three_gigabytes_is_cheap(tmp_path):
         file.create_dataset("reconstruction_rss", (64, 384, 384), np.float32)[20] = 1
     assert (tmp_path / "x.h5").stat().st_size > 3e9
     code = """if True:
-        import re, sys, time
+        import re, sys
         import h5py, torch, upmri
         from upmri.formats import open_source
-        start = time.perf_counter()
         with open_source(sys.argv[1]) as source:
             assert source.read(20).matrix == (384, 396)
-        seconds = time.perf_counter() - start  # of memory, `resource` would tell what the parent had, if that is more
-        print(seconds, *re.findall(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read()))
+        # `resource` would give the memory of the parent process, if that is more.
+        print(*re.findall(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read()))
     """
     command = [sys.executable, "-c", code, tmp_path / "x.h5"]
-    seconds, kib = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
-    assert float(seconds) < 2
+    (kib,) = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
     assert int(kib) < 2**20

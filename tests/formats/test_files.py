@@ -1,4 +1,4 @@
-"""Files are found by name and folder, of the people that a list names."""
+"""Files are found by name and folder, of the subjects that a list names."""
 
 import json
 
@@ -30,12 +30,22 @@ def test_a_folder_s_files_and_those_below(folder):
 def test_names_may_hold_variables(folder, monkeypatch):
     monkeypatch.setenv("SOMEWHERE", str(folder))
     assert names(find_files(["$SOMEWHERE/a.npz"]), folder) == ["a.npz"]
-    with pytest.raises(InputError, match="nowhere: expected a file or a folder, there is none"):
+    with pytest.raises(InputError) as error:
         find_files(["$SOMEWHERE/nowhere"])
+    assert error.value.path == str(folder / "nowhere")
 
 
-def test_a_part_is_whom_the_list_names(folder):
+def test_a_part_is_what_the_list_names(folder):
     (folder.parent / "splits.json").write_text(json.dumps({"data": {"train": ["b"]}}))
     assert names(find_files([str(folder)], "train"), folder) == ["b.npz"]
-    with pytest.raises(InputError, match="splits.json: expected a list of the files of data under 'test'"):
+    with pytest.raises(InputError, match="the files of data under 'test'") as error:
         find_files([str(folder)], "test")
+    assert error.value.path == str(folder.parent / "splits.json")
+
+
+@pytest.mark.parametrize("content", [[], {"data": []}, {"data": {"train": "b"}}, {"data": {"train": [1]}}, {"data": 3}])
+def test_a_list_of_another_form_is_refused(folder, content):
+    (folder.parent / "splits.json").write_text(json.dumps(content))
+    with pytest.raises(InputError) as error:
+        find_files([str(folder)], "train")
+    assert error.value.path == str(folder.parent / "splits.json")

@@ -3,7 +3,6 @@ from __future__ import annotations
 import contextlib
 import shutil
 import subprocess
-import time
 from pathlib import Path
 
 import h5py
@@ -275,7 +274,7 @@ def test_calibration_lines_fill_gaps_and_yield_to_imaging(tmp_path, truth):
     short = [readout(kspace[:, line, 4:-4], line, [20]) for line in (2, 3)]
     scan = load(write(tmp_path / "y.h5", imaging + short))
     assert scan.mask[0, 0].tolist() == [True, False, True, False, True, False]
-    assert (scan.maps, scan.meta["calibration"]) == (None, "acquired apart: for coil maps")
+    assert (scan.maps, scan.meta["calibration"]) == (None, "acquired separately: for coil maps")
 
 
 def test_calibration_of_another_acquisition_gives_maps_instead(tmp_path):
@@ -289,7 +288,7 @@ def test_calibration_of_another_acquisition_gives_maps_instead(tmp_path):
     scan = load(write(tmp_path / "x.h5", calibration + imaging, xml(16, 16, cut=1, more=mode)))
     assert scan.mask[0, 0].tolist() == [True, False] * 8
     assert torch.equal(scan.kspace[0], torch.from_numpy(kspace).mT * scan.mask[0])
-    assert scan.meta["calibration"] == "acquired apart: for coil maps"
+    assert scan.meta["calibration"] == "acquired separately: for coil maps"
     ratio = (scan.maps[0, 0].abs() / scan.maps[0, 1].abs())[5:11, 5:11]
     assert close(ratio, (coils[0] / coils[1])[5:11, 5:11], 0.1)
 
@@ -525,7 +524,7 @@ def test_what_is_no_stack_has_no_place(tmp_path, options):
         assert scan.spacing == pytest.approx((12.5, 5, 5))
 
 
-def test_where_one_slice_lies_is_told_only_if_all_its_readouts_agree(tmp_path):
+def test_the_place_of_a_slice_is_known_only_if_all_its_readouts_agree(tmp_path):
     path = stack(tmp_path / "x.h5", order=(0,))
     assert "geometry" in load(path).meta
 
@@ -579,11 +578,9 @@ def test_noise_that_tells_nothing_is_not_used(tmp_path, truth, noise):
 
 
 def refuse(path: Path, complaint: str, **options) -> None:
-    start = time.monotonic()
     with pytest.raises(InputError, match=complaint) as caught:
         load(path, **options)
-    assert time.monotonic() - start < 5
-    assert str(caught.value).startswith(f"{path}: ")
+    assert caught.value.path == str(path)
     assert "\n" not in str(caught.value)
 
 
@@ -599,8 +596,8 @@ def refuse(path: Path, complaint: str, **options) -> None:
         (xml(samples=8), "a readout of 16 samples with its centre at 8 does not fit a grid of 8"),
         (xml(samples=10**30), "samples: expected 1 to 65535"),
         (xml(lines=0), "lines: expected 1 to 65535"),
-        (xml(lines=4), "lines 0 to 5 with centre 2 do not fit a grid of 4"),
-        (xml(centre=5), "lines 0 to 5 with centre 5 do not fit a grid of 6"),
+        (xml(lines=4), "lines: 0 to 5 with centre 2 do not fit a grid of 4"),
+        (xml(centre=5), "lines: 0 to 5 with centre 5 do not fit a grid of 6"),
         (xml(samples=60000, lines=60000, centre=3), "GiB, more than the limit of 8 GiB"),
         (xml().replace("<x>16</x>", ""), "xml: expected encodedSpace/matrixSize"),
         (xml().replace("<x>16</x>", "<x>nan</x>"), "xml: expected encodedSpace/matrixSize"),
@@ -610,7 +607,7 @@ def refuse(path: Path, complaint: str, **options) -> None:
         ("", "expected an ISMRMRD header in XML"),
         ("<a>" * 100000, "expected an ISMRMRD header in XML"),
         ("<a>" * 300000 + "</a>" * 300000, "expected an ISMRMRD header in XML, got <a>"),
-        (b"\xff\xfe<a/>", "damaged"),
+        (b"\xff\xfe<a/>", "as UTF-8"),
         ('<!DOCTYPE a [<!ENTITY b "c">]><a>&b;</a>', "without DOCTYPE and entities"),
         ('<!DOCTYPE a SYSTEM "file:///etc/passwd"><a/>', "without DOCTYPE and entities"),
         (" " * 2**22 + xml(), "dataset/xml: .* GiB, more than the limit"),
@@ -640,7 +637,7 @@ def alter(path: Path, change) -> Path:
     with h5py.File(path) as file:
         chunks: list = []
         file["dataset/data"].id.chunk_iter(chunks.append)
-        dtype = mrd.heap.plain(file["dataset/data"].dtype)
+        dtype = mrd.heap.stored_type("data", file["dataset/data"].dtype)
     raw = bytearray(path.read_bytes())
     for chunk in chunks:
         size = chunk.size // dtype.itemsize

@@ -79,7 +79,7 @@ def assert_same(a: object, b: object) -> None:
             assert value.shape == other.shape, name
             assert value.contiguous().numpy().tobytes() == other.contiguous().numpy().tobytes(), name
         else:
-            assert repr(value) == repr(other), name  # repr tells 1 from True and 1.0, and -0.0 from 0.0
+            assert repr(value) == repr(other), name  # repr distinguishes 1, True and 1.0, and -0.0 and 0.0
 
 
 @given(scan=scans())
@@ -151,16 +151,19 @@ def test_forty_gigabytes_are_no_burden_when_one_slice_is_asked_for(tmp_path, gau
         load(tmp_path / "x.h5", "7:10", max_bytes=2**17)
 
 
-def test_scans_and_reconstructions_are_told_apart(tmp_path, scan, rec):
+def test_scans_and_reconstructions_are_distinguished(tmp_path, scan, rec):
     scan.save(tmp_path / "scan.h5")
     save(rec, tmp_path / "rec.h5")
-    with pytest.raises(InputError, match=r"rec\.h5: expected a scan written by UPMRI, got reconstruction"):
+    with pytest.raises(InputError, match="got reconstruction") as error:
         load(tmp_path / "rec.h5")
-    with pytest.raises(InputError, match=r"scan\.h5: expected a reconstruction written by UPMRI, got scan"):
+    assert error.value.path == str(tmp_path / "rec.h5")
+    with pytest.raises(InputError, match="got scan") as error:
         load_reconstruction(tmp_path / "scan.h5")
+    assert error.value.path == str(tmp_path / "scan.h5")
     np.save(tmp_path / "x.npy", scan.kspace.numpy())
-    with pytest.raises(InputError, match=r"x\.npy: expected a reconstruction"):
+    with pytest.raises(InputError) as error:
         load_reconstruction(tmp_path / "x.npy")
+    assert error.value.path == str(tmp_path / "x.npy")
 
 
 def test_a_flipped_bit_is_an_error(tmp_path, scan):
@@ -169,23 +172,25 @@ def test_a_flipped_bit_is_an_error(tmp_path, scan):
     at = raw.index(scan.kspace[2].numpy().tobytes())
     (tmp_path / "x.h5").write_bytes(raw[:at] + bytes([raw[at] ^ 1]) + raw[at + 1 :])
     load(tmp_path / "x.h5", 1)
-    with pytest.raises(InputError, match="damaged"):
+    with pytest.raises(InputError) as error:
         load(tmp_path / "x.h5", 2)
+    assert (error.value.path, error.value.field) == (str(tmp_path / "x.h5"), "kspace")
 
 
 def test_the_suffix_of_a_scan_is_h5(tmp_path, scan):
-    with pytest.raises(InputError, match=r"x\.npy: expected a name that ends in \.h5"):
+    with pytest.raises(InputError) as error:
         scan.save(tmp_path / "x.npy")
+    assert error.value.path == str(tmp_path / "x.npy")
 
 
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
-        (lambda f: f.attrs.modify("version", 2), "expected version 1 of UPMRI's HDF5, got 2"),
+        (lambda f: f.attrs.modify("version", 2), "version: expected version 1 of UPMRI's HDF5, got 2"),
         (lambda f: f.attrs.create("version", "1"), "version: expected a short attribute of fixed length"),
         (lambda f: f.__delitem__("header"), "header: expected a JSON text"),
         (lambda f: (f.__delitem__("header"), f.__setitem__("header", np.bytes_(b"{}"))), "header: expected JSON with"),
-        (lambda f: (f.__delitem__("header"), f.__setitem__("header", np.bytes_(b"[" * 99999))), "damaged"),
+        (lambda f: (f.__delitem__("header"), f.__setitem__("header", np.bytes_(b"[" * 99999))), "header: damaged"),
         (lambda f: f.__delitem__("kspace"), "kspace: expected a dataset of 4 axes"),
         (lambda f: f.__delitem__("mask"), "mask: expected a dataset of 3 axes"),
         (lambda f: (f.__delitem__("mask"), f.__setitem__("mask", np.ones((9, 1, 6), bool))), "mask: expected 5 slices"),
@@ -204,6 +209,7 @@ def test_what_is_wrong_inside_is_named(tmp_path, scan, change, complaint):
 
 def test_a_header_that_could_not_be_read_is_not_written(tmp_path, scan):
     huge = Scan(kspace=scan.kspace, meta={"x": "a" * 2**24})
-    with pytest.raises(InputError, match="meta: expected at most"):
+    with pytest.raises(InputError) as error:
         huge.save(tmp_path / "x.h5")
+    assert error.value.field == "meta"
     assert not list(tmp_path.iterdir())

@@ -49,8 +49,9 @@ def test_the_same_image_is_the_same_file(tmp_path, rec):
 
 def test_more_slices_than_nifti_counts_are_refused(tmp_path):
     rec = Reconstruction(image=np.ones((40000, 1, 1), np.complex64))
-    with pytest.raises(InputError, match=r"x\.nii: NIfTI holds at most 32767"):
+    with pytest.raises(InputError, match="at most 32767") as error:
         save(rec, tmp_path / "x.nii")
+    assert error.value.path == "x.nii"
     assert not list(tmp_path.iterdir())
 
 
@@ -87,8 +88,9 @@ def test_deviations_are_written_beside(tmp_path, rec, name, beside, keep_phase):
 
 def test_image_and_deviations_appear_together_or_not_at_all(tmp_path, rec):
     (tmp_path / "x_std.nii.gz").write_text("precious")
-    with pytest.raises(InputError, match=r"x_std\.nii\.gz: exists already"):
+    with pytest.raises(InputError, match="exists already") as error:
         save(rec, tmp_path / "x.nii.gz")
+    assert error.value.path == str(tmp_path / "x_std.nii.gz")
     assert [path.name for path in tmp_path.iterdir()] == ["x_std.nii.gz"]
     assert (tmp_path / "x_std.nii.gz").read_text() == "precious"
 

@@ -41,5 +41,6 @@ def test_black_is_black(tmp_path):
 
 
 def test_it_has_no_phase(tmp_path, rec):
-    with pytest.raises(InputError, match=r"x\.png: \.png holds magnitudes only"):
+    with pytest.raises(InputError) as error:
         save(rec, tmp_path / "x.png", complex=True)
+    assert error.value.path == str(tmp_path / "x.png")

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from upmri import InputError, load, reconstruct
 from upmri.formats import open_source
-from upmri.formats.source import select
+from upmri.formats.source import select_slices
 
 bounds = st.none() | st.integers(-12, 12)
 
@@ -22,25 +22,26 @@ def test_a_range_means_what_it_means_in_python_when_it_is_inside(start, stop, st
     text = ":".join("" if part is None else str(part) for part in (start, stop, step))
     for wanted in (slice(start, stop, step), text):
         if inside and expected:
-            assert list(select(wanted, count)) == expected
+            assert list(select_slices(wanted, count)) == expected
         else:
             with pytest.raises(InputError, match=f"{count} slice"):
-                select(wanted, count)
+                select_slices(wanted, count)
 
 
 @pytest.mark.parametrize("one", [3, -4, np.int64(3), "3", "-4", " 3 "])
 def test_an_index_is_one_slice(one):
-    assert list(select(one, 7)) == [3]
+    assert list(select_slices(one, 7)) == [3]
 
 
 def test_none_is_all():
-    assert list(select(None, 7)) == list(range(7))
+    assert list(select_slices(None, 7)) == list(range(7))
 
 
 @pytest.mark.parametrize("wrong", [7, -8, "7", "", "a", "1:2:3:4", "1.5", 1.5, "::0", "::-1", "5:5", [1], "9" * 5000])
 def test_anything_else_says_how_many_there_are(wrong):
-    with pytest.raises(InputError, match=r"^slices: expected some of 0 to 6 \(there are 7 slices\)"):
-        select(wrong, 7)
+    with pytest.raises(InputError, match="7 slices") as error:
+        select_slices(wrong, 7)
+    assert error.value.field == "slices"
 
 
 @pytest.mark.parametrize("slices", [None, "1:4", "::2", "3", "4::9"])

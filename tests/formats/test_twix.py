@@ -3,7 +3,6 @@ from __future__ import annotations
 import contextlib
 import struct
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -143,7 +142,7 @@ def test_the_older_form_is_read_as_well(tmp_path, truth):
     assert close(ifft2c(load(path).kspace[0]), truth)
 
 
-def test_without_twixtools_it_is_told_how_to_get_it(simple, monkeypatch):
+def test_without_twixtools_the_error_says_how_to_install_it(simple, monkeypatch):
     monkeypatch.setitem(sys.modules, "twixtools", None)
     monkeypatch.setitem(sys.modules, "twixtools.mdh_def", None)
     refuse(simple, r"read with twixtools: pip install 'upmri\[siemens\]'")
@@ -156,7 +155,7 @@ def test_of_several_measurements_the_last_is_the_image_and_noise_is_of_an_adjust
     scan = load(write(tmp_path / "x.dat", adjustment, protocol() + blocks(measured(truth)) + end()))
     assert scan.meta["measurement"] == "2 of 2; those before it are adjustments"
     assert scan.meta["noise"].startswith("coils whitened with 2000 noise samples")
-    assert scan.noise is None  # in which bandwidth is not told
+    assert scan.noise is None  # their bandwidth is not known
     expected = torch.linalg.solve(mix, truth.flatten(1)).reshape(truth.shape)
     assert close(ifft2c(scan.kspace[0]).abs(), expected.abs(), 0.1)
 
@@ -196,11 +195,11 @@ def test_partial_fourier_and_what_the_protocol_says_of_lines(tmp_path, truth):
     assert close(scan.kspace[0, :, :, 2:], fft2c(truth)[:, :, 2:])
 
 
-@pytest.mark.parametrize("told", [LINES, 3, 64])
-def test_where_no_centre_is_told_counters_are_places(tmp_path, truth, told):
+@pytest.mark.parametrize("lines", [LINES, 3, 64])
+def test_where_no_centre_is_given_counters_are_places(tmp_path, truth, lines):
     kspace = measured(truth)
     body = b"".join(block(kspace[:, line], line, centre=(None, 0, 0)) for line in (0, 2, 3, 4))
-    scan = load(write(tmp_path / "x.dat", protocol(sKSpace_lPhaseEncodingLines=told) + body + end()))
+    scan = load(write(tmp_path / "x.dat", protocol(sKSpace_lPhaseEncodingLines=lines) + body + end()))
     assert scan.mask[0, 0].tolist() == [True, False, True, True, True, False]
 
 
@@ -312,11 +311,9 @@ def test_what_is_not_known_to_be_the_slice_has_no_place(tmp_path, sequence, quat
 
 
 def refuse(path: Path, complaint: str, **options) -> None:
-    start = time.monotonic()
     with pytest.raises(InputError, match=complaint) as caught:
         load(path, **options)
-    assert time.monotonic() - start < 5
-    assert str(caught.value).startswith(f"{path}: ")
+    assert caught.value.path == str(path)
     assert "\n" not in str(caught.value)
 
 
@@ -327,7 +324,7 @@ def test_files_cut_short_are_refused_wherever_they_end(simple):
         simple.write_bytes(whole[:length])
         refuse(simple, "cut short|not a kind of file")
     entry = bytearray(whole)
-    entry[24:32] = bytes(8)  # the length is not told, as scanners leave it in files of one measurement
+    entry[24:32] = bytes(8)  # the length is not given, as scanners leave it in files of one measurement
     simple.write_bytes(entry)
     load(simple)
     for length in (size - 352, size - 353, size - 800, 11300):

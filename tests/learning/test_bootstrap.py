@@ -1,4 +1,4 @@
-"""Lines that move and stay what they were, and errors whose law is known: those of SENSE."""
+"""Moved lines keep number and density; the errors of SENSE have a known mean and covariance."""
 
 from itertools import pairwise
 
@@ -10,8 +10,9 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import maximum_bipartite_matching
 
 from upmri.learning import bootstrap
-from upmri.learning.bootstrap import deviation, errors, moved
+from upmri.learning.bootstrap import bootstrap_errors, deviation, move_lines
 from upmri.physics.masks import calibration_region, equispaced, poisson_disc, random_lines
+from upmri.physics.problem import Problem
 from upmri.physics.sense import SenseOperator
 
 ROWS = 24
@@ -20,7 +21,7 @@ DAMPING = 0.05
 
 @st.composite
 def masks(draw):
-    """Whole lines, (1, W), or points, (24, W): random, equispaced, all of them, with calibration lines and without."""
+    """Whole lines, (1, W), or points, (24, W): random, equispaced or all, with and without calibration lines."""
     width, seed = draw(st.integers(8, 48)), draw(st.integers(0, 2**31))
     rate = draw(st.sampled_from([1.0, 1.15, 1.5, 2.0, 3.0, 4.0]))
     kind = draw(st.sampled_from(["random", "equispaced", "points", "bare", "full"]))
@@ -53,9 +54,9 @@ def reach(mask):
 
 
 @given(mask=masks(), seed=st.integers(0, 2**62))
-def test_as_many_as_before_none_further_than_r_from_where_one_was(mask, seed):
+def test_the_number_of_lines_stays_and_none_moves_further_than_r(mask, seed):
     before, fixed = mask.clone(), calibration(mask)
-    after = moved(mask, ROWS, torch.Generator().manual_seed(seed))
+    after = move_lines(mask, ROWS, torch.Generator().manual_seed(seed))
     assert torch.equal(mask, before)
     assert after.dtype == torch.bool
     assert after.shape == mask.shape
@@ -63,23 +64,23 @@ def test_as_many_as_before_none_further_than_r_from_where_one_was(mask, seed):
     assert torch.equal(after & fixed, mask & fixed)
     old, new = (part.nonzero().double() for part in (mask & ~fixed, after & ~fixed))
     near = torch.cdist(old, new, p=torch.inf) <= reach(mask)
-    if len(old):  # each old one has a new one of its own
+    if len(old):  # a matching of old and new lines
         assert (maximum_bipartite_matching(csr_array(near.numpy())) >= 0).all()
 
 
 @pytest.mark.parametrize("shape", [(1, 32), (ROWS, 32)])
-def test_of_a_full_mask_nothing_moves(shape):
+def test_in_a_full_mask_nothing_moves(shape):
     mask = torch.ones(shape, dtype=torch.bool)
-    assert torch.equal(moved(mask, ROWS, torch.Generator()), mask)
+    assert torch.equal(move_lines(mask, ROWS, torch.Generator()), mask)
 
 
 @pytest.mark.parametrize("mask", [random_lines(96, 4), equispaced(96, 4, acs=0, offset=1), poisson_disc((24, 32), 4)])
-def test_lines_do_move_and_the_generator_says_where(mask):
-    one, same, other = (moved(mask, ROWS, torch.Generator().manual_seed(seed)) for seed in (0, 0, 1))
+def test_lines_move_and_the_generator_decides_where(mask):
+    one, same, other = (move_lines(mask, ROWS, torch.Generator().manual_seed(seed)) for seed in (0, 0, 1))
     assert torch.equal(one, same)
     assert not torch.equal(one, other)
-    loose = mask & ~calibration(mask)
-    assert (one & loose).sum() < 0.5 * loose.sum()
+    free = mask & ~calibration(mask)
+    assert (one & free).sum() < 0.5 * free.sum()
 
 
 @pytest.mark.parametrize(
@@ -92,37 +93,37 @@ def test_lines_do_move_and_the_generator_says_where(mask):
         ((24, 24), (slice(7, 18), slice(6, 19)), (0, 9), (slice(0, 3), slice(7, 12))),
     ],
 )
-def test_a_lone_one_goes_anywhere_within_reach_that_is_free(shape, block, place, window):
+def test_a_single_line_moves_to_every_free_place_within_r(shape, block, place, window):
     mask, around = torch.zeros(shape, dtype=torch.bool), torch.zeros(shape, dtype=torch.bool)
     mask[block] = True
     fixed, count = mask.clone(), 2000
     mask[place] = around[window] = True
     generator = torch.Generator().manual_seed(0)
-    places = sum((moved(mask, ROWS, generator) & ~fixed).int() for _ in range(count))
+    places = sum((move_lines(mask, ROWS, generator) & ~fixed).int() for _ in range(count))
     mean = count / int(around.sum())
     assert torch.equal(places > 0, around)
     assert (places[around] - mean).abs().max() < 5 * mean**0.5
 
 
-def test_lines_stay_as_dense_as_they_were():
-    """Over many masks of a density that falls, in bands of 2R lines and wider."""
+def test_the_density_of_lines_stays():
+    """Over many masks with a density that decreases outwards, in bands of 2R lines and more."""
     width, generator, before, after = 96, torch.Generator().manual_seed(0), 0, 0
     density = 0.1 + 0.5 * torch.linspace(-1, 1, width).abs().neg().add(1)
     for _ in range(600):
         mask = torch.rand(1, width, generator=generator) < density
         mask[0, 44:52] = True
-        before, after = before + mask.int(), after + moved(mask, ROWS, generator).int()
+        before, after = before + mask.int(), after + move_lines(mask, ROWS, generator).int()
     edges = (0, 12, 24, 34, 62, 72, 84, 96)
     for band in (slice(*pair) for pair in pairwise(edges)):
         assert after[0, band].sum() == pytest.approx(before[0, band].sum().item(), rel=0.06)
     assert after[0, :12].sum() < 0.5 * after[0, 24:36].sum()
 
 
-def test_points_stay_as_dense_as_they_were():
+def test_the_density_of_points_stays():
     shape, generator, before, after = (48, 48), torch.Generator().manual_seed(0), 0, 0
     for seed in range(30):
         mask = poisson_disc(shape, 5, (6, 6), seed=seed)
-        before, after = before + mask.int(), after + moved(mask, 48, generator).int()
+        before, after = before + mask.int(), after + move_lines(mask, 48, generator).int()
     y, x = torch.meshgrid(torch.arange(48.0) - 24, torch.arange(48.0) - 24, indexing="ij")
     radius = torch.hypot(y, x)
     for low, high in [(0, 8), (8, 14), (14, 20), (20, 40)]:
@@ -132,28 +133,35 @@ def test_points_stay_as_dense_as_they_were():
 
 @pytest.fixture
 def problem(rng):
-    """Two slices, 3 coils, 4×6, with masks of their own, and a σ₀ of their own."""
+    """Two slices, 3 coils, 4×6, each with its own mask and σ₀."""
     maps = rng(2, 3, 4, 6)
     maps = maps / maps.abs().square().sum(1, keepdim=True).sqrt()
     mask = torch.tensor([[True, False, True, True, False, False], [False, True, False, True, False, True]])[:, None]
-    return SenseOperator(maps, mask), rng(2, 4, 6), torch.tensor([0.05, 0.2]).double()
+    sigma = torch.tensor([0.05, 0.2]).double()
+    return Problem(SenseOperator(maps, mask), rng(2, 3, 4, 6), sigma=sigma, scaled=True)
 
 
-def sense(operator, adjoint, sigma=None):
-    return operator.solve(adjoint, DAMPING)
+@pytest.fixture
+def image(rng):
+    return rng(2, 4, 6)
 
 
-def draw(operator, image, sigma, count, seed=0):
-    return errors(sense, operator, image, sigma, torch.Generator().manual_seed(seed), count)
+def sense(problem):
+    return problem.operator.solve(problem.adjoint, DAMPING)
+
+
+def draw(problem, image, count, seed=0):
+    generators = problem.with_seeds(range(seed, seed + len(image))).generators
+    return bootstrap_errors(sense, problem, image, generators, count)
 
 
 @pytest.mark.parametrize("together", [8, 3])
-def test_errors_of_sense_on_the_same_lines(problem, dense, monkeypatch, together):
-    """Bias −λ (N+λ)⁻¹ x̂ and covariance σ² (N+λ)⁻¹ N (N+λ)⁻¹, slice by slice, however many are worked on at once."""
-    monkeypatch.setattr(bootstrap, "moved", lambda mask, *_: mask)
+def test_errors_of_sense_on_the_same_lines(problem, image, dense, monkeypatch, together):
+    """Bias −λ (N+λ)⁻¹ x̂ and covariance σ² (N+λ)⁻¹ N (N+λ)⁻¹ of each slice, for any number of slices at a time."""
+    monkeypatch.setattr(bootstrap, "move_lines", lambda mask, *_: mask)
     monkeypatch.setattr(bootstrap, "_TOGETHER", together)
-    (operator, image, sigma), count = problem, 1501
-    off = draw(operator, image, sigma, count)
+    operator, sigma, count = problem.operator, problem.sigma, 1501
+    off = draw(problem, image, count)
     assert off.shape == (count, 2, 4, 6)
     assert off.dtype == image.dtype
     for i in range(2):
@@ -164,64 +172,72 @@ def test_errors_of_sense_on_the_same_lines(problem, dense, monkeypatch, together
         deviation = covariance.diagonal().real.sqrt()
         bias = -DAMPING * inverse @ image[i].flatten()
         assert ((e.mean(0) - bias).abs() < 4 * deviation / count**0.5).all()
-        assert (bias.abs() > 20 * deviation / count**0.5).any()  # so that the line above says something
+        assert (bias.abs() > 20 * deviation / count**0.5).any()  # so that the line above is a real check
         found = (e - e.mean(0)).mT @ (e - e.mean(0)).conj() / count
         assert ((found - covariance).abs() < 5 * deviation[:, None] * deviation / count**0.5).all()
 
 
-def test_every_replicate_has_lines_of_its_own(problem, monkeypatch):
-    """Masks (slice by slice, replicate by replicate) reach the reconstruction, on the maps of their slice."""
-    operator, image, sigma = problem
-    given_, asked = [], []
+def test_every_measurement_has_its_own_lines(problem, image, monkeypatch):
+    """The moved masks of every slice reach the reconstruction, with the maps and the noise level of their slice."""
+    operator, moved_from, calls = problem.operator, [], []
 
     def move(mask, readout, generator):
         assert readout == 4
-        given_.append(mask)
-        return moved(mask, readout, generator)
+        moved_from.append(mask)
+        return move_lines(mask, readout, generator)
 
-    def reconstruct(again, adjoint, told):
-        asked.append(again)
-        assert torch.equal(told, sigma.repeat(len(adjoint) // 2))
-        return sense(again, adjoint)
+    def reconstruct(again):
+        calls.append(again.operator)
+        assert torch.equal(again.sigma, problem.sigma.repeat(len(again) // 2))
+        return sense(again)
 
-    monkeypatch.setattr(bootstrap, "moved", move)
-    off = errors(reconstruct, operator, image, sigma, torch.Generator().manual_seed(0), 11)
+    monkeypatch.setattr(bootstrap, "move_lines", move)
+    off = bootstrap_errors(reconstruct, problem, image, problem.generators, 11)
     assert off.shape == (11, 2, 4, 6)
-    assert [len(again.mask) for again in asked] == [16, 6]  # no more than eight replicates at once
-    assert all(torch.equal(mask, operator.mask[i % 2]) for i, mask in enumerate(given_))
-    masks_ = torch.cat([again.mask for again in asked]).unflatten(0, (11, 2))
+    assert [len(again.mask) for again in calls] == [16, 6]  # at most eight measurements of two slices at a time
+    assert all(torch.equal(mask, operator.mask[i // 11]) for i, mask in enumerate(moved_from))
+    masks_ = torch.cat([again.mask for again in calls]).unflatten(0, (11, 2))
     assert len({tuple(mask.flatten().tolist()) for mask in masks_}) > 4
-    for again in asked:
+    for again in calls:
         assert torch.equal(again.maps, operator.maps.repeat(len(again.mask) // 2, 1, 1, 1))
 
 
-def test_without_noise_only_the_lines_speak(problem):
+def test_without_noise_only_the_lines_matter(problem, image):
     """x̂' − x̂ = −λ (N'+λ)⁻¹ x̂ for lines N' that moved."""
-    operator, image, _ = problem
+    quiet = Problem(problem.operator, problem.kspace, sigma=torch.zeros(2).double(), scaled=True)
     known = []
 
-    def reconstruct(again, adjoint, _):
-        known.append(-DAMPING * again.solve(image.repeat(len(adjoint) // 2, 1, 1), DAMPING))
-        return sense(again, adjoint)
+    def reconstruct(again):
+        known.append(-DAMPING * again.operator.solve(image.repeat(len(again) // 2, 1, 1), DAMPING))
+        return sense(again)
 
-    off = errors(reconstruct, operator, image, torch.zeros(2), torch.Generator().manual_seed(0), 5)
+    off = bootstrap_errors(reconstruct, quiet, image, quiet.generators, 5)
     assert torch.allclose(off.flatten(0, 1), torch.cat(known), atol=1e-9)
     assert (off[0] - off[1]).norm() > 0.01 * image.norm()
 
 
-def test_the_same_generator_gives_the_same_errors(problem):
-    operator, image, sigma = problem
-    assert torch.equal(draw(operator, image, sigma, 9), draw(operator, image, sigma, 9))
-    assert not torch.allclose(draw(operator, image, sigma, 9), draw(operator, image, sigma, 9, seed=1))
+def test_the_same_generators_give_the_same_errors(problem, image):
+    assert torch.equal(draw(problem, image, 9), draw(problem, image, 9))
+    assert not torch.allclose(draw(problem, image, 9), draw(problem, image, 9, seed=1))
+
+
+@pytest.mark.parametrize("count", [1, 9, 20])
+def test_a_slice_has_the_same_errors_alone_as_in_a_stack(problem, image, count):
+    both = draw(problem, image, count)
+    for i in range(2):
+        part = slice(i, i + 1)
+        operator = SenseOperator(problem.operator.maps[part], problem.operator.mask[part])
+        alone = Problem(operator, problem.kspace[part], sigma=problem.sigma[part], scaled=True)
+        assert torch.allclose(draw(alone, image[part], count, seed=i), both[:, part], atol=1e-12)
 
 
 def test_deviation_is_a_mean_over_neighbours():
-    """(|draw| − |mean|)², averaged over draws and over 5×5 pixels, or what there is of them at the edge."""
+    """(|draw| − |mean|)², averaged over draws and over 5×5 pixels, or those that exist at the edge."""
     mean = torch.full((2, 9, 9), 3.0) * torch.exp(torch.tensor(0.7j))
     drawn = mean.expand(4, -1, -1, -1).clone()
     drawn[0, 0, 4, 4] *= 1 + 2 / 3  # |draw| − |mean| = 2
     drawn[1, 1, 0, 0] *= 1 - 1 / 3
-    drawn[2, 0] *= 1j  # of no consequence for magnitudes
+    drawn[2, 0] *= 1j  # without effect on magnitudes
     std = deviation(drawn, mean)
     expected = torch.zeros(2, 9, 9)
     expected[0, 2:7, 2:7] = (2**2 / 4 / 25) ** 0.5

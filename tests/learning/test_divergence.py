@@ -1,4 +1,4 @@
-"""Hutchinson's estimate against the trace it stands for."""
+"""Hutchinson's estimate against the trace that it estimates."""
 
 import pytest
 import torch
@@ -13,7 +13,7 @@ def network(x):
     return torch.tanh(1.5 * x.real) + 1j * torch.sin(x.imag + 0.7 * x.roll(1, -1).real) + 0.3 * x.conj()
 
 
-def test_a_difference_quotient_comes_near_the_derivative(rng):
+def test_a_difference_quotient_approximates_the_derivative(rng):
     at, probe = rng(*SHAPE), rng(*SHAPE)
     exact = divergence(network, at, probe)
     near = divergence(network, at, probe, known=network(at))
@@ -34,13 +34,13 @@ def test_the_mean_over_probes_is_the_trace(rng):
 
 
 @pytest.mark.parametrize("step", [1e-3, 1.0])
-def test_where_the_network_is_linear_any_step_will_do(rng, step):
+def test_for_a_linear_network_any_step_is_exact(rng, step):
     at, probe = rng(*SHAPE), rng(*SHAPE)
     found = divergence(lambda x: 2 * x + x.roll(1, -1), at, probe, known=2 * at + at.roll(1, -1), step=step)
     assert torch.allclose(found, divergence(lambda x: 2 * x + x.roll(1, -1), at, probe))
 
 
-def test_from_nowhere(rng):
+def test_at_zero_the_step_is_absolute(rng):
     nothing = torch.zeros(SHAPE, dtype=torch.complex128)
     probe = rng(*SHAPE)
     assert torch.allclose(

@@ -1,4 +1,4 @@
-"""Turns of images and maps: where each pixel goes, and what is kept."""
+"""Rotations and flips of images and maps: where each pixel goes, and what stays the same."""
 
 import math
 
@@ -6,8 +6,10 @@ import pytest
 import torch
 
 import upmri
+from upmri.core.errors import InputError
 from upmri.learning.equivariance import draw_turns, turn, turn_scan
 from upmri.networks.channels import channels
+from upmri.physics.operator import IdentityOperator
 from upmri.physics.sense import SenseOperator
 
 
@@ -22,15 +24,15 @@ def scan():
 
 
 @pytest.mark.parametrize("shape", [(9, 9), (8, 8), (7, 12)])
-def test_no_angle_is_no_turn(rng, shape):
+def test_a_rotation_by_0_changes_nothing(rng, shape):
     image = rng(2, 3, *shape).real
     assert torch.allclose(turn(image, rotation(0).expand(2, 2, 2)), image, atol=1e-12)
 
 
 @pytest.mark.parametrize("size", [9, 10])
 @pytest.mark.parametrize("quarters", [1, 2, 3])
-def test_quarter_turns_move_pixels_about_dc(rng, size, quarters):
-    """Of an even length, the first row and column have no counterpart: what comes in there is 0."""
+def test_rotations_by_90_degrees_move_pixels_about_dc(rng, size, quarters):
+    """Where a length is even, the first row and column have no counterpart and become 0."""
     image = rng(1, 1, size, size).real
     found = turn(image, rotation(90 * quarters))
     middle = slice(0 if size % 2 else 1, None)
@@ -41,8 +43,8 @@ def test_quarter_turns_move_pixels_about_dc(rng, size, quarters):
     assert torch.allclose(turn(moved, rotation(90 * quarters)), moved, atol=1e-12)
 
 
-def test_it_turns_by_the_angle():
-    """A blob at (y, x) = (0, 10) from DC, turned by 30°: x'(r) = x(B r) puts it at Bᵀ (0, 10)."""
+def test_it_rotates_by_the_angle():
+    """A Gaussian at (y, x) = (0, 10) from the centre, rotated by 30°: x'(r) = x(B r) puts it at Bᵀ (0, 10)."""
     y, x = (torch.arange(n, dtype=torch.float64) - n // 2 for n in (41, 44))
     image = torch.exp(-((x - 10).square() + y[:, None].square()) / 8)[None, None]
     found = turn(image, rotation(30))[0, 0]
@@ -51,8 +53,10 @@ def test_it_turns_by_the_angle():
 
 
 @pytest.mark.parametrize("degrees", [17, 45, 90, 211])
-def test_a_turned_scan_keeps_energy_support_and_coils(scan, degrees):
-    image, maps = turn_scan(scan.reference, scan.maps, rotation(degrees))
+def test_a_rotated_scan_keeps_energy_support_and_coils(scan, degrees):
+    image, operator = turn_scan(scan.reference, SenseOperator(scan.maps, scan.mask), rotation(degrees))
+    maps = operator.maps
+    assert torch.equal(operator.mask, scan.mask)
     before, after = (scan.maps != 0).any(1), (maps != 0).any(1)
     assert after.sum() == pytest.approx(before.sum().item(), rel=0.01)
     assert (image[~after] == 0).all()
@@ -62,28 +66,28 @@ def test_a_turned_scan_keeps_energy_support_and_coils(scan, degrees):
     assert image.abs().square().sum() == pytest.approx(energy, rel=2e-3)
     full = torch.ones(1, 1, image.shape[-1], dtype=torch.bool)
     assert torch.allclose(SenseOperator(maps, full).normal(image), image, atol=1e-5)
-    if degrees in (45, 90):  # with the maps left where they were, what lies beyond them is lost
+    if degrees in (45, 90):  # with maps that do not rotate, pixels beyond their support are lost
         assert SenseOperator(scan.maps, full).normal(image).abs().square().sum() < 0.99 * energy
 
 
-def test_coils_turn_as_the_image_does(scan):
-    """T S · T x is T (S x), as well as interpolation can."""
-    image, maps = turn_scan(scan.reference, scan.maps, rotation(30))
+def test_coil_maps_rotate_with_the_image(scan):
+    """T S · T x is T (S x), to the accuracy of the interpolation."""
+    image, operator = turn_scan(scan.reference, SenseOperator(scan.maps, scan.mask), rotation(30))
     coil = scan.maps[:, 1] * scan.reference
     direct = turn(channels(coil), rotation(30))
     direct = torch.view_as_complex(direct.movedim(1, -1).contiguous())
-    assert (maps[:, 1] * image - direct).norm() < 0.02 * direct.norm()
+    assert (operator.maps[:, 1] * image - direct).norm() < 0.02 * direct.norm()
 
 
 def test_gradients_reach_the_image(rng):
-    image, maps = rng(2, 6, 7).requires_grad_(), rng(2, 3, 6, 7)
+    image, operator = rng(2, 6, 7).requires_grad_(), SenseOperator(rng(2, 3, 6, 7), torch.ones(7) > 0)
     matrix = torch.cat([rotation(25), rotation(90)])
-    assert torch.autograd.gradcheck(lambda z: turn_scan(z, maps, matrix)[0], image)
-    assert not turn_scan(image, maps, matrix)[1].requires_grad
+    assert torch.autograd.gradcheck(lambda z: turn_scan(z, operator, matrix)[0], image)
+    assert not turn_scan(image, operator, matrix)[1].maps.requires_grad
 
 
 @pytest.mark.parametrize("kind", ["rotations", "turns", "flips"])
-def test_what_is_drawn(kind):
+def test_matrices_are_drawn_evenly_from_their_kind(kind):
     drawn = draw_turns(kind, [torch.Generator().manual_seed(i) for i in range(300)])
     assert drawn.shape == (300, 2, 2)
     assert torch.allclose(drawn @ drawn.mT, torch.eye(2, dtype=torch.float64).expand(300, 2, 2))
@@ -100,3 +104,9 @@ def test_what_is_drawn(kind):
         assert set(map(tuple, drawn.diagonal(dim1=1, dim2=2).int().tolist())) == {(-1, 1), (1, -1), (-1, -1)}
     again = draw_turns(kind, [torch.Generator().manual_seed(i) for i in range(300)])
     assert torch.equal(drawn, again)
+
+
+def test_an_operator_without_maps_cannot_rotate(rng):
+    with pytest.raises(InputError) as error:
+        turn_scan(rng(1, 6, 7), IdentityOperator((1, 6, 7)), rotation(90))
+    assert error.value.field == "operator"

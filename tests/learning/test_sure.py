@@ -9,6 +9,7 @@ from upmri.networks.modl import MoDL
 from upmri.networks.varnet import VarNet
 from upmri.physics.fourier import fft2c, ifft2c
 from upmri.physics.masks import random_lines
+from upmri.physics.problem import Problem
 from upmri.physics.sense import SenseOperator
 
 COILS, H, W = 3, 4, 6
@@ -34,8 +35,8 @@ def diagonal(parts):
 
 
 @pytest.mark.parametrize("weighted", [False, True])
-def test_of_a_linear_network_it_is_the_closed_form(rng, dense, weighted):
-    """One probe a sampled entry: together they make the exact trace, which counts twice σ₀²."""
+def test_for_a_linear_network_it_is_the_closed_form(rng, dense, weighted):
+    """One probe per sampled entry: their sum is the exact trace, which has the weight 2σ₀²."""
     maps, sigma = make_maps(rng, ENTRIES), 0.7
     operator = SenseOperator(maps, LINES.expand(ENTRIES, -1, -1))
     one = SenseOperator(maps[:1], LINES)
@@ -46,9 +47,8 @@ def test_of_a_linear_network_it_is_the_closed_form(rng, dense, weighted):
         LINES.expand(COILS, H, W).flatten().nonzero().flatten()
     ]
     sigmas = torch.full((ENTRIES,), sigma, dtype=torch.float64)
-    values, images = sure(
-        lambda _, z: (z.flatten(1) @ L.T).reshape(z.shape), operator, y.expand(ENTRIES, -1, -1, -1), sigmas, unit, parts
-    )
+    problem = Problem(operator, y.expand(ENTRIES, -1, -1, -1), sigma=sigmas, scaled=True)
+    values, images = sure(lambda _, z: (z.flatten(1) @ L.T).reshape(z.shape), problem, unit, parts)
     A = dense(one.forward, (1, H, W))
     image = L @ A.mH @ y.flatten()
     assert torch.allclose(images[5].flatten(), image)
@@ -77,19 +77,19 @@ def test_in_the_mean_it_is_the_true_error(rng, weighted):
     w = diagonal(parts) if weighted else 1.0
     y = clean + sigma * rng(draws, COILS, H, W) * LINES[:, None]
     sigmas, unit = torch.full((draws,), sigma, dtype=torch.float64), rng(draws, COILS, H, W)
-    estimate, image = sure(lambda _, z: network(1.0, z), operator, y, sigmas, unit, parts)
+    estimate, image = sure(lambda _, z: network(1.0, z), Problem(operator, y, sigma=sigmas, scaled=True), unit, parts)
     truth = (w * (operator.forward(image) - clean).abs().square()).sum((1, 2, 3))
     gap = estimate - truth
     error = gap.std() / draws**0.5
     assert abs(gap.mean()) < 4 * error
     assert error < 0.02 * truth.mean()
-    blind = (w * (operator.forward(image) - y).abs().square()).sum((1, 2, 3)) - truth
-    assert abs(blind.mean()) > 10 * error  # the plain misfit is not
+    plain = (w * (operator.forward(image) - y).abs().square()).sum((1, 2, 3)) - truth
+    assert abs(plain.mean()) > 10 * error  # without the other terms there is a bias
 
 
 @pytest.mark.parametrize("weighted", [False, True])
 def test_values_and_gradients_are_those_of_coil_data(rng, weighted):
-    """Everything once more in k-space of all coils, with autograd through it."""
+    """The same computed in k-space of all coils, with gradients by autograd."""
     n = 3
     operator = SenseOperator(make_maps(rng, n), LINES.expand(n, -1, -1))
     y, unit = rng(n, COILS, H, W) * LINES[:, None], rng(n, COILS, H, W)
@@ -97,7 +97,7 @@ def test_values_and_gradients_are_those_of_coil_data(rng, weighted):
     parts = make_parts(n) if weighted else None
     w = diagonal(parts) if weighted else LINES[:, None].double()
     theta = torch.tensor(0.8, dtype=torch.float64, requires_grad=True)
-    ours, _ = sure(lambda _, z: network(theta, z), operator, y, sigma, unit, parts)
+    ours, _ = sure(lambda _, z: network(theta, z), Problem(operator, y, sigma=sigma, scaled=True), unit, parts)
 
     def predict(kspace):
         z = (operator.maps.conj() * ifft2c(LINES[:, None] * kspace)).sum(1)
@@ -122,7 +122,7 @@ def test_values_and_gradients_are_those_of_coil_data(rng, weighted):
 @pytest.mark.parametrize("kind", [VarNet, MoDL])
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 0.02), (torch.bfloat16, 0.05)])
 def test_the_step_suits_the_precision(rng, kind, dtype, tolerance):
-    """Against the derivative in double precision, of networks that have learnt nothing and are rough."""
+    """Against the derivative in double precision, of networks with random weights, which are not smooth."""
     torch.manual_seed(0)
     made = VarNet(cascades=2, width=8) if kind is VarNet else MoDL(unrolls=2, layers=3, width=8)
     for name, parameter in made.named_parameters():
@@ -148,4 +148,4 @@ def test_the_step_suits_the_precision(rng, kind, dtype, tolerance):
 def test_a_blank_slice_has_a_finite_loss(rng):
     operator = SenseOperator(make_maps(rng), LINES)
     y, unit, sigma = torch.zeros(1, COILS, H, W) + 0j, rng(1, COILS, H, W), torch.ones(1, dtype=torch.float64)
-    assert sure(lambda _, z: 0.5 * z, operator, y, sigma, unit)[0].isfinite().all()
+    assert sure(lambda _, z: 0.5 * z, Problem(operator, y, sigma=sigma), unit)[0].isfinite().all()

@@ -94,3 +94,11 @@ def test_points_instead_of_lines(rng, dense):
     with torch.no_grad():
         expected = written_out(model, operator, adjoint, dense)
         assert torch.allclose(model(operator, adjoint), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_an_operator_of_a_user_gives_the_same(rng, assert_any_operator_serves):
+    maps = rng(2, 3, *SHAPE)
+    maps = maps / maps.abs().square().sum(1, keepdim=True).sqrt()
+    maps[:, :, 4:, :3] = 0
+    sense, x0 = SenseOperator(maps, torch.arange(SHAPE[1]) % 3 != 0), rng(2, *SHAPE)
+    assert_any_operator_serves(network(), sense, lambda model, operator: model(operator, operator.normal(x0)))

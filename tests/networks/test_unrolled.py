@@ -220,3 +220,17 @@ def test_the_smooth_phase_is_that_of_the_low_frequencies(rng):
 
 def test_where_nothing_is_left_the_phase_is_none():
     assert torch.equal(smooth_phase_of(torch.zeros(3, 8, 8, dtype=torch.complex64)), torch.zeros(3, 8, 8) + 0j)
+
+
+@pytest.mark.parametrize("draws", [(), (3,)])
+def test_an_operator_of_a_user_gives_the_same(rng, assert_any_operator_serves, draws):
+    maps = rng(2, 3, 16, 20)
+    maps = maps / maps.abs().square().sum(1, keepdim=True).sqrt()
+    maps[:, :, 12:, :5] = 0
+    sense, x0, noisy = SenseOperator(maps, torch.arange(20) % 3 != 0), rng(2, 16, 20), rng(*draws, 2, 16, 20)
+    t, sigma = torch.tensor([0.3, 0.8]).double(), torch.tensor([0.02, 0.1]).double()
+
+    def evaluate(model, operator):
+        return model(operator, operator.normal(x0), noisy, t, sigma)
+
+    assert_any_operator_serves(taught().double(), sense, evaluate)

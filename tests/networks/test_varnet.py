@@ -81,3 +81,11 @@ def test_support_and_slices(rng, operator):
         assert torch.allclose(model(alone, adjoint[1:]), image[1:], rtol=1e-8)
     assert (image[~operator.support] == 0).all()
     assert (image[operator.support] != 0).all()
+
+
+def test_an_operator_of_a_user_gives_the_same(rng, assert_any_operator_serves):
+    maps = rng(2, 3, *SHAPE)
+    maps = maps / maps.abs().square().sum(1, keepdim=True).sqrt()
+    maps[:, :, 4:, :3] = 0
+    sense, x0 = SenseOperator(maps, torch.arange(SHAPE[1]) % 3 != 0), rng(2, *SHAPE)
+    assert_any_operator_serves(network(), sense, lambda model, operator: model(operator, operator.normal(x0)))

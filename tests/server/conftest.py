@@ -1,4 +1,4 @@
-"""Servers in processes of their own, scans for them, and peers that speak byte by byte."""
+"""Servers in processes of their own, scans for them, and clients that send any bytes."""
 
 from __future__ import annotations
 
@@ -21,11 +21,12 @@ import numpy as np
 import pytest
 
 import upmri
+from upmri.inference.reconstruct import reconstruct_slices
 from upmri.server import client, sending, wire
 from upmri.server.limits import Limits
 from upmri.server.wire import EndedError, Incoming, Kind
 
-PATIENCE = 60.0
+PATIENCE = 60.0  # seconds after which a failing test stops to wait
 SHEPP_LOGAN = "ismrmrd_generate_cartesian_shepp_logan"
 RUN = "from upmri.cli import main, serve; main()"
 
@@ -38,7 +39,8 @@ class Serving:
         self.errors = folder / "stderr.txt"
         self._seen = 0
         command = [sys.executable, "-c", RUN, "serve", "--port", "0", "--health-port", "0", "-m", "sense"]
-        environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "default"}
+        environment = {name: value for name, value in os.environ.items() if not name.startswith(("UPMRI_", "NOTIFY_"))}
+        environment |= {"OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "default"}
         with self.errors.open("wb") as errors:
             self.process = subprocess.Popen(
                 [*command, "--device", "cpu", "--log", str(self.log_path), *words],
@@ -46,8 +48,8 @@ class Serving:
             )  # fmt: skip
 
     def wait(self) -> Serving:
-        told = self.event("listening")
-        self.port, self.health_port, self.pid = told["port"], told["health_port"], told["pid"]
+        listening = self.event("listening")
+        self.port, self.health_port, self.pid = listening["port"], listening["health_port"], listening["pid"]
         self.to = ("127.0.0.1", self.port)
         return self
 
@@ -135,13 +137,13 @@ def start(tmp_path) -> Iterator[Callable]:
 
 @pytest.fixture(scope="session")
 def server(tmp_path_factory) -> Iterator[Serving]:
-    """A server as it comes, for whoever leaves it as it was."""
+    """A server that many tests share; each leaves it as it was."""
     with serving(tmp_path_factory.mktemp("serve"), "--limit", "clients=24") as running:
         yield running
 
 
 class Peer:
-    """A client that sends whatever bytes it likes."""
+    """A client that sends any bytes."""
 
     def __init__(self, to: tuple[str, int]) -> None:
         self.socket = socket.create_connection(to, PATIENCE)
@@ -156,7 +158,7 @@ class Peer:
         return self.incoming.message()
 
     def rest(self) -> list[wire.Message]:
-        """Everything up to the end of the connection; that it ends after CLOSE is part of it."""
+        """Return all messages up to the end of the connection, which must come between two messages."""
         found = []
         with self.socket:
             while True:
@@ -167,7 +169,7 @@ class Peer:
                     return found
 
     def errors(self) -> list[str]:
-        """What it is told, and that CLOSE is the last word."""
+        """Return the errors among all messages; the last message must be CLOSE."""
         found = self.rest()
         assert found[-1].kind == Kind.CLOSE
         return [m.text for m in found if m.kind == Kind.TEXT and m.text.startswith("ERROR: ")]
@@ -208,7 +210,7 @@ def shepp_logan(tmp_path_factory) -> Callable[..., Path]:
 
 @pytest.fixture(scope="session")
 def small(shepp_logan) -> Path:
-    """A full scan of the kind that takes no time."""
+    """A small, fully sampled scan."""
     return shepp_logan("-m", "32", "-c", "4", "-n", "0.02")
 
 
@@ -231,11 +233,11 @@ def messages() -> Callable[[Path], list[bytes]]:
 
 @pytest.fixture(scope="session")
 def recon() -> Callable:
-    """``recon(path, method)``: what `upmri recon` does with a file."""
+    """``recon(path, method)``: the reconstruction that `upmri recon` makes from a file."""
 
     def run(path: Path, method: str, **settings) -> upmri.Reconstruction:
         with upmri.formats.open_source(path) as source:
-            return upmri.methods.reconstruct_slices(
+            return reconstruct_slices(
                 source.each(), source.slices, method, seed=0, device="cpu", progress=False, **settings
             )
 
@@ -244,27 +246,25 @@ def recon() -> Callable:
 
 @pytest.fixture(scope="session")
 def sense(small) -> np.ndarray:
-    """What SENSE makes of the small scan."""
+    """The reconstruction of the small scan by SENSE."""
     return upmri.reconstruct(upmri.load(small), "sense", device="cpu").image.numpy()
 
 
 @pytest.fixture(scope="session")
 def check_other(small, sense) -> Callable:
-    """``check_other(server)``: another client gets what it should, in time."""
+    """``check_other(server)``: another client gets its images."""
 
     def check(server) -> None:
-        start = time.monotonic()
         rec = client.stream(
             small, server.to, {"method": "sense", "complex": True}, max_bytes=2**30, seconds=PATIENCE
         )  # fmt: skip
         assert np.abs(rec.image.numpy() - sense).max() <= 1e-6 * np.abs(sense).max()
-        assert time.monotonic() - start < 10
 
     return check
 
 
 def head(line: int = 0, coils: int = 2, samples: int = 16, flags: tuple[int, ...] = (), **more) -> bytes:
-    """The 340 bytes of a readout's header."""
+    """Return the 340 bytes of the header of a readout."""
     made = ismrmrd.AcquisitionHeader()
     made.version = 1
     made.active_channels = made.available_channels = coils
@@ -281,7 +281,7 @@ def head(line: int = 0, coils: int = 2, samples: int = 16, flags: tuple[int, ...
 
 
 def xml(samples=16, lines=8, partitions=1, trajectory="cartesian", more="", limits="") -> bytes:
-    """A header for a field of view of 160 × 120 mm."""
+    """Return a header for a field of view of 160 × 120 mm."""
     space = f"""<matrixSize><x>{samples}</x><y>{lines}</y><z>{partitions}</z></matrixSize>
         <fieldOfView_mm><x>160</x><y>120</y><z>5</z></fieldOfView_mm>"""
     return f"""<?xml version="1.0"?><ismrmrdHeader xmlns="http://www.ismrm.org/ISMRMRD">

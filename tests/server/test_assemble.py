@@ -1,13 +1,20 @@
 from __future__ import annotations
 
+import ctypes
+
 import ismrmrd
 import pytest
 
 from upmri import InputError
 from upmri.server.assemble import Assembler
+from upmri.server.held import HeldSource, Known
 from upmri.server.limits import Limits, RefusedError
 
-NOISE, CALIBRATION, BOTH, LAST, LAST_REPETITION, LAST_MEASUREMENT = 19, 20, 21, 8, 14, 25
+NOISE, CALIBRATION = ismrmrd.ACQ_IS_NOISE_MEASUREMENT, ismrmrd.ACQ_IS_PARALLEL_CALIBRATION
+BOTH, REVERSE = ismrmrd.ACQ_IS_PARALLEL_CALIBRATION_AND_IMAGING, ismrmrd.ACQ_IS_REVERSE
+NAVIGATION, PHASE_CORRECTION = ismrmrd.ACQ_IS_NAVIGATION_DATA, ismrmrd.ACQ_IS_PHASECORR_DATA
+LAST, LAST_REPETITION = ismrmrd.ACQ_LAST_IN_SLICE, ismrmrd.ACQ_LAST_IN_REPETITION
+LAST_MEASUREMENT = ismrmrd.ACQ_LAST_IN_MEASUREMENT
 SEPARATE = "<parallelImaging><calibrationMode>separate</calibrationMode></parallelImaging>"
 
 
@@ -61,7 +68,7 @@ def test_ends_of_repetition_and_measurement(add, make_xml):
     assert keys(add(lines, 1, slice=1, flags=(LAST_REPETITION,))) == [(0, 0, 0, 0, 0), (0, 0, 0, 0, 1)]
     add(lines, 0, repetition=1, slice=1)
     # A navigator that comes last is not of the image, but it is the last.
-    assert len(add(lines, 0, repetition=1, flags=(23, LAST_MEASUREMENT))) == 2
+    assert len(add(lines, 0, repetition=1, flags=(NAVIGATION, LAST_MEASUREMENT))) == 2
     assert list(lines.rest()) == []
 
 
@@ -146,5 +153,89 @@ def test_limits(add, make_xml, limit, what, code):
 
 @pytest.mark.parametrize("xml", [b"", b"<a", b"<ismrmrdHeader/>", b"\xff\xfe", b"<!DOCTYPE a><ismrmrdHeader/>"])
 def test_headers_that_are_none(xml):
-    with pytest.raises(InputError, match="header"):
+    with pytest.raises(InputError) as error:
         Assembler(xml, Limits())
+    assert error.value.field == "header"
+
+
+# --- files and streams ------------------------------------------------------------------------------------------------
+
+
+class Readouts:
+    """The same readouts, read as those of a file and sorted as those of a stream."""
+
+    def __init__(self, make_head, xml: bytes, readouts: list[dict]) -> None:
+        heads = [make_head(**one) for one in readouts]
+        bodies = [bytes(8 * 2 * one.get("samples", 16)) for one in readouts]
+        parsed = [ismrmrd.AcquisitionHeader.from_buffer_copy(head) for head in heads]
+        self.lines = [head.idx.kspace_encode_step_1 for head in parsed]
+        self.source = HeldSource(Known(xml), [(b"".join(heads), b"".join(bodies))])
+        stream = Assembler(xml, Limits())
+        self.frames = [frame for head, body in zip(parsed, bodies, strict=True) for frame in stream.add(head, body)]
+        self.frames += list(stream.rest())
+        self.stream_noise = stream.noise
+
+    def of_file(self) -> dict[str, list[int]]:
+        """The lines of each use."""
+        source, calibration = self.source, self.source._table.calibration
+        rows = {"noise": source._noise, "imaging": source._imaging[~calibration]}
+        rows["calibration"] = source._imaging[calibration]
+        return {name: sorted(self.lines[row] for row in numbers) for name, numbers in rows.items()}
+
+    def of_stream(self) -> dict[str, list[int]]:
+        """The lines of each use."""
+        rows = {
+            "noise": [self.stream_noise],
+            "imaging": [frame.rows for frame in self.frames],
+            "calibration": [frame.calibration for frame in self.frames],
+        }
+        return {name: sorted(line for one in some for line in lines_of(one)) for name, some in rows.items()}
+
+
+def lines_of(rows) -> list[int]:
+    size = ctypes.sizeof(ismrmrd.AcquisitionHeader)
+    heads = [bytes(rows.heads[at : at + size]) for at in range(0, len(rows.heads), size)]
+    return [ismrmrd.AcquisitionHeader.from_buffer_copy(head).idx.kspace_encode_step_1 for head in heads]
+
+
+SINGLE = [(flag,) for flag in range(1, 65)]
+PAIRS = [(a, b) for a in range(NOISE, 32) for b in range(a + 1, 32)]
+
+
+@pytest.mark.parametrize("flags", [*SINGLE, *PAIRS], ids=str)
+def test_a_file_and_a_stream_use_a_readout_for_the_same(make_head, make_xml, flags):
+    """Line 5 has the flags; the lines after it are of the image."""
+    more = [{"line": line, "repetition": 1} for line in (1, 2, 3)]
+    both = Readouts(make_head, make_xml(), [{"line": 5, "flags": flags}, *more])
+    assert both.of_file() == both.of_stream()
+
+
+@pytest.mark.parametrize("mode", ["", SEPARATE])
+@pytest.mark.parametrize("samples", [8, 16])
+@pytest.mark.parametrize("calibrated", [0, 1])
+def test_a_file_and_a_stream_agree_on_separate_calibration(make_head, make_xml, mode, samples, calibrated):
+    """Calibration lines of one of two slices, before both."""
+    readouts = [{"line": line, "flags": (CALIBRATION,), "samples": samples, "slice": calibrated} for line in (3, 4)]
+    readouts += [{"line": line, "slice": number} for number in (0, 1) for line in (1, 2, 3)]
+    both = Readouts(make_head, make_xml(more=mode), [*readouts, {"line": 1, "repetition": 1, "slice": calibrated}])
+    separate = bool(mode) or samples < 16
+    counts = {frame.key: len(frame.calibration.bodies) for frame in both.frames}
+    assert both.source._separate == separate
+    assert counts[0, 0, 0, 0, calibrated] == 2
+    assert counts[1, 0, 0, 0, calibrated] == (2 if separate else 0)
+
+
+def test_a_file_and_a_stream_refuse_echo_planar_imaging(make_head, make_xml, add):
+    """Which has both reversed lines and phase correction."""
+    planar = [{"line": 0, "flags": (PHASE_CORRECTION, REVERSE)}, {"line": 1}, {"line": 2, "flags": (REVERSE,)}]
+    Readouts(make_head, make_xml(), planar[:2])
+    Readouts(make_head, make_xml(), planar[1:])
+    heads = b"".join(make_head(**one) for one in planar)
+    stream = Assembler(make_xml(), Limits())
+    for refuse in (
+        lambda: HeldSource(Known(make_xml()), [(heads, bytes(3 * 8 * 2 * 16))]),
+        lambda: [add(stream, **one) for one in planar],
+    ):
+        with pytest.raises(InputError) as error:
+            refuse()
+        assert error.value.field == "trajectory"

@@ -1,4 +1,4 @@
-"""What breaks is replaced, and the next stream works."""
+"""Parts that fail are replaced, and the next stream works."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ from pathlib import Path
 import pytest
 
 from upmri.server import client, wire
-from upmri.server.wire import EndedError, Kind
+from upmri.server.wire import Kind
 
-GO = wire.config_file("sense")
+GO = wire.config_file_message("sense")
+GUARD = 60  # seconds after which a failing test stops to wait
 RUN = [sys.executable, "-c", "from upmri.cli import main, serve; main()"]
 
 
@@ -35,7 +36,7 @@ def held(server, peer, shepp_logan, messages):
 def test_the_worker_is_killed_at_a_slice(server, held, check_other):
     stream, _, pid = held
     starts = server.metric("worker_starts_total")
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + GUARD
     # The worker is at the first frame when a second and a third wait behind it.
     while server.metric("frames_waiting") < 1 and time.monotonic() < deadline:
         time.sleep(0.01)
@@ -49,7 +50,7 @@ def test_the_worker_is_killed_at_a_slice(server, held, check_other):
 
 
 def test_the_worker_is_killed_between_two_slices(server, peer, repeated, messages):
-    """Nobody notices: what the next worker needs to know, the server knows."""
+    """No stream fails: the server sends the next worker everything that it needs."""
     several = messages(repeated)
     cut = 2 + 3 * 34  # the header, the noise scan and three repetitions
     stream = peer(server.to).send(GO, *several[:cut])
@@ -60,27 +61,27 @@ def test_the_worker_is_killed_between_two_slices(server, peer, repeated, message
     starts = sum(event["event"] == "worker_ready" for event in server.events())
     os.kill(server.worker_pid, signal.SIGKILL)
     server.event("worker_ready", count=starts + 1)
-    found = stream.send(*several[cut:], wire.close()).rest()
+    found = stream.send(*several[cut:], wire.close_message()).rest()
     assert images + sum(message.kind == Kind.IMAGE for message in found) == 8
     assert not [message.text for message in found if message.text.startswith("ERROR")]
 
 
-def test_patience_ends(start, peer, shepp_logan, small, messages, check_other):
-    """With a worker that takes too long, with a client that does not read, and at last with streams that do not end."""
+def test_time_limits(start, peer, shepp_logan, small, messages, check_other):
+    """Of a worker that takes too long, of a client that does not read, and of streams that do not end."""
     limits = {"frame_seconds": 2, "idle_seconds": 1.5, "out_bytes": 10**6, "linger_seconds": 0.5, "drain_seconds": 0.5}
     server = start(*(word for name, value in limits.items() for word in ("--limit", f"{name}={value}")))
     pid = server.worker_pid
     os.kill(pid, signal.SIGSTOP)
-    [error] = peer(server.to).send(GO, *messages(small), wire.close()).errors()
+    [error] = peer(server.to).send(GO, *messages(small), wire.close_message()).errors()
     assert "the worker took longer than 2 s" in error
     check_other(server)
     assert not Path(f"/proc/{pid}").exists()
 
     deaf = socket.socket()
     deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-    deaf.settimeout(30)
+    deaf.settimeout(GUARD)
     deaf.connect(server.to)
-    config = wire.config_text('{"method": "zero-filled", "complex": true}')
+    config = wire.config_text_message('{"method": "zero-filled", "complex": true}')
     with deaf:
         with suppress(ConnectionError):
             for message in [config, *messages(shepp_logan("-m", "128", "-c", "1", "-n", "0.02", "-r", "60"))]:
@@ -95,7 +96,7 @@ def test_patience_ends(start, peer, shepp_logan, small, messages, check_other):
     server.process.send_signal(signal.SIGTERM)
     [error] = stream.errors()
     assert "the server is stopping; send the scan again later" in error
-    assert server.process.wait(30) == 0
+    assert server.process.wait(GUARD) == 0
     assert not Path(f"/proc/{pid}").exists()
 
 
@@ -114,17 +115,17 @@ def test_the_client_is_killed_while_it_sends(server, shepp_logan, tmp_path, chec
     assert not (tmp_path / "x.npy").exists()
 
 
-def test_no_room_on_disk_for_the_log_and_no_server_at_all(start, small):
-    """/dev/full is what a full disk looks like; and a worker does not outlive a server that was killed."""
+def test_a_full_disk_for_the_log_and_a_server_that_was_killed(start, small):
+    """/dev/full behaves like a full disk; and a worker ends when its server was killed."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     server = start("--port", str(port), log=Path("/dev/full"))
-    found, deadline = [], time.monotonic() + 60
+    found, deadline = [], time.monotonic() + GUARD
     while len(found) < 2 and time.monotonic() < deadline:
         try:
             found.append(client.stream(small, ("127.0.0.1", port), {"method": "sense"}, max_bytes=2**30))
         except client.InputError as error:  # not listening yet
-            assert "no server answers" in str(error)
+            assert error.field == "--to"
             assert server.process.poll() is None
             time.sleep(0.05)
     first, second = found
@@ -147,25 +148,25 @@ def test_sigterm_lets_a_stream_end(start, peer, small, messages, sense):
     assert server.get("/health")[0] == 503
     with pytest.raises(OSError, match="refused"):
         socket.create_connection(server.to, 5)
-    found = stream.send(several[-1], wire.close()).rest()
+    found = stream.send(several[-1], wire.close_message()).rest()
     assert [message.kind for message in found if message.kind != Kind.TEXT] == [Kind.IMAGE, Kind.CLOSE]
-    assert server.process.wait(30) == 0
+    assert server.process.wait(GUARD) == 0
     assert server.event("stopped")
     assert "Warning" not in server.errors.read_text()
 
 
-def test_who_stops_reading_halfway_gets_nothing_lost(server, peer, repeated, messages):
+def test_a_client_that_reads_late_gets_all_images(server, peer, repeated, messages):
     """A client that reads only after it has sent everything."""
     stream = peer(server.to)
-    sending = threading.Thread(target=stream.send, args=(GO, *messages(repeated), wire.close()))
+    sending = threading.Thread(target=stream.send, args=(GO, *messages(repeated), wire.close_message()))
     sending.start()
-    sending.join(30)
+    sending.join(GUARD)
     assert not sending.is_alive()
     found = stream.rest()
     assert sum(message.kind == Kind.IMAGE for message in found) == 8
 
 
-def test_who_sends_faster_than_the_worker_works_has_to_wait(server, peer, shepp_logan, messages, check_other):
+def test_a_client_that_sends_faster_than_the_worker_works_has_to_wait(server, peer, shepp_logan, messages, check_other):
     several = messages(shepp_logan("-m", "128", "-c", "8", "-n", "0.02", "-r", "20"))  # 43 MB
     pid, before = server.worker_pid, server.memory()
     os.kill(pid, signal.SIGSTOP)
@@ -173,12 +174,12 @@ def test_who_sends_faster_than_the_worker_works_has_to_wait(server, peer, shepp_
 
     def send():
         with suppress(OSError):  # of the end below
-            stream.send(GO, *several, wire.close())
+            stream.send(GO, *several, wire.close_message())
 
     sending = threading.Thread(target=send)
     sending.start()
     try:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + GUARD
         while server.metric("frames_waiting") < 2 and time.monotonic() < deadline:
             time.sleep(0.01)
         sending.join(0.5)
@@ -191,22 +192,3 @@ def test_who_sends_faster_than_the_worker_works_has_to_wait(server, peer, shepp_
         sending.join()
     server.quiet()
     check_other(server)
-
-
-def test_errors_of_the_client(server, small, tmp_path):
-    with socket.create_server(("127.0.0.1", 0)) as deaf:
-        to = deaf.getsockname()
-        with pytest.raises(client.InputError, match="nothing came back within 0.2 s"):
-            client.stream(small, to, {"method": "sense"}, max_bytes=2**30, seconds=0.2)
-        deaf.close()
-        with pytest.raises(client.InputError, match="no server answers"):
-            client.stream(small, to, {"method": "sense"}, max_bytes=2**30)
-    with pytest.raises(client.InputError, match="is not one of"):
-        client.stream(small, server.to, {"method": "sesne"}, max_bytes=2**30)
-    with socket.create_server(("127.0.0.1", 0)) as rude:
-        answer = threading.Thread(target=lambda: rude.accept()[0].close())
-        answer.start()
-        with pytest.raises(client.InputError, match="ended without CLOSE|connection was lost"):
-            client.stream(small, rude.getsockname(), {"method": "sense"}, max_bytes=2**30)
-        answer.join()
-    assert EndedError(whole=True).whole

@@ -1,3 +1,4 @@
+import pickle
 from dataclasses import fields
 
 import pytest
@@ -14,25 +15,35 @@ def test_every_limit_can_be_changed():
 
 
 @pytest.mark.parametrize(
-    ("word", "complaint"),
+    ("word", "field", "message"),
     [
-        ("coils", "coils: expected a whole number"),
-        ("coils=many", "expected a whole number, got 'many'"),
-        ("coils=1.5", "whole number"),
-        ("coils=0", "above 0"),
-        ("idle_seconds=nan", "above 0"),
-        ("idle_seconds=soon", "expected a number"),
-        ("pigs=3", "one of clients, message_bytes"),
-        ("=3", "not NAME=NUMBER"),
+        ("coils", "coils", "a whole number"),
+        ("coils=many", "coils", "a whole number, got 'many'"),
+        ("coils=1.5", "coils", "a whole number"),
+        ("coils=0", "coils", "above 0"),
+        ("idle_seconds=nan", "idle_seconds", "above 0"),
+        ("idle_seconds=soon", "idle_seconds", "expected a number"),
+        ("pigs=3", None, "one of clients, message_bytes"),
+        ("=3", None, "not NAME=NUMBER"),
     ],
 )
-def test_what_is_no_limit(word, complaint):
-    with pytest.raises(InputError, match=complaint):
+def test_values_that_are_no_limit(word, field, message):
+    with pytest.raises(InputError) as error:
         Limits().changed([word])
+    assert error.value.field == field
+    assert message in error.value.message
 
 
-def test_a_refusal_says_which_limit_and_how_much():
+def test_a_refusal_names_the_limit_and_the_value():
     Limits(coils=8).check("coils", 8, "coils of a readout")
-    with pytest.raises(RefusedError, match="coils of a readout: 9 is more than this server's limit of 8") as caught:
+    with pytest.raises(RefusedError, match="coils of a readout: 9 is more than this server's limit of 8") as error:
         Limits(coils=8).check("coils", 9, "coils of a readout")
-    assert caught.value.code == "limit:coils"
+    assert error.value.code == "limit:coils"
+
+
+def test_a_refusal_keeps_its_code():
+    error = RefusedError("config", "expected a name", field="method")
+    outer = error.within(field="parameters", path="stream")
+    assert (outer.code, str(outer)) == ("config", "stream: parameters.method: expected a name")
+    again = pickle.loads(pickle.dumps(outer))
+    assert (type(again), again.code, str(again)) == (RefusedError, outer.code, str(outer))

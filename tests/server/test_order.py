@@ -3,13 +3,13 @@ from pydantic import ValidationError
 
 import upmri
 from upmri.server.limits import RefusedError
-from upmri.server.order import Order, parse
+from upmri.server.order import Order, parse_order
 
 DEFAULT = Order(method="sense")
 
 
 def read(text, default=DEFAULT, allowed=None):
-    return parse(text, default, allowed or upmri.methods())
+    return parse_order(text, default, allowed or upmri.methods())
 
 
 @pytest.mark.parametrize(
@@ -46,31 +46,37 @@ def test_settings_are_those_that_were_given():
 
 
 @pytest.mark.parametrize(
-    ("text", "complaint"),
+    ("text", "field", "message"),
     [
-        ("os", "'os' is not one of zero-filled"),
-        ("a" * 1000, "is not one of"),
-        ("upmri.methods.sense", "is not one of"),
-        ("/etc/passwd", "is not one of"),
-        ("[]", "is not one of"),
-        ('{"method": null}', "expected a name, got NoneType"),
-        ('{"method": "sense", "__import__": "os"}', "Extra inputs"),
-        ('{"method": "upmri", "samples": 65}', "samples: Input should be less"),
-        ('{"method": "upmri", "samples": NaN}', "samples"),
-        ('{"method": "upmri", "model": "../brain"}', "at hand"),
-        ('{"method": "upmri", "model": "src/upmri/weights/brain.safetensors"}', "at hand"),
-        ('{"method": "sense", "model": "brain"}', "at hand \\(none\\)"),
-        ('{"method": "sense", "adapt": 3}', "adapt: not a setting of sense"),
-        ('{"method": "upmri", "steps": 3}', "ask for samples"),
-        ('{"method": "sense"', "expected a method's name, or JSON"),
-        ('{"parameters": []}', "parameters: Extra inputs"),
+        ("os", "method", "'os' is not one of zero-filled"),
+        ("a" * 1000, "method", "is not one of"),
+        ("upmri.methods.sense", "method", "is not one of"),
+        ("/etc/passwd", "method", "is not one of"),
+        ("[]", "method", "is not one of"),
+        ('{"method": null}', "method", "expected a name, got NoneType"),
+        ('{"method": "sense", "__import__": "os"}', "__import__", "Extra inputs"),
+        ('{"method": "upmri", "samples": 65}', "samples", "Input should be less"),
+        ('{"method": "upmri", "samples": NaN}', "samples", "finite number"),
+        ('{"method": "upmri", "model": "../brain"}', "model", "is not available for upmri"),
+        ('{"method": "upmri", "model": "src/upmri/weights/brain.safetensors"}', "model", "is not available for upmri"),
+        ('{"method": "sense", "model": "brain"}', "model", "is not available for sense \\(available: none\\)"),
+        ('{"method": "sense"', "configuration", "expected the name of a method, or JSON"),
+        ('{"parameters": []}', "parameters", "Extra inputs"),
     ],
 )
-def test_what_is_refused(text, complaint):
-    with pytest.raises(RefusedError, match=complaint) as caught:
+def test_what_is_refused(text, field, message):
+    with pytest.raises(RefusedError, match=message) as caught:
         read(text)
-    assert caught.value.code == "config"
+    assert (caught.value.code, caught.value.field) == ("config", field)
     assert len(str(caught.value)) < 1000
+
+
+@pytest.mark.parametrize(("method", "setting"), [("sense", "adapt"), ("upmri", "steps")])
+def test_settings_are_checked_by_the_method(method, setting):
+    """``sense`` has no such setting; ``upmri`` has steps only for several samples."""
+    with pytest.raises(RefusedError, match=f"^{setting}: ") as caught:
+        read(f'{{"method": "{method}", "{setting}": 3}}')
+    assert caught.value.code == "config"
 
 
 def test_only_what_the_server_offers():

@@ -3,8 +3,10 @@ import threading
 
 import pytest
 
-from upmri.server.counters import Metrics
+from upmri.server.counters import Counters
 from upmri.server.outgoing import Outgoing
+
+GUARD = 60  # seconds after which a failing test stops to wait
 
 
 @pytest.fixture
@@ -15,8 +17,8 @@ def pair():
         yield ours, theirs
 
 
-def make(sock, most=1000, patience=10.0, on_break=lambda _: None):
-    return Outgoing(sock, most, patience, Metrics(), on_break)
+def make(sock, max_bytes=1000, seconds=GUARD, on_break=lambda _: None):
+    return Outgoing(sock, max_bytes, seconds, Counters(), on_break)
 
 
 def test_messages_go_in_their_order(pair):
@@ -24,7 +26,7 @@ def test_messages_go_in_their_order(pair):
     out = make(ours)
     out.put(b"one", b"two")
     out.put(b"three")
-    assert out.finish(10)
+    assert out.finish(GUARD)
     assert theirs.recv(100) == b"onetwothree"
     out.put(b"too late")
     out.close()
@@ -32,40 +34,40 @@ def test_messages_go_in_their_order(pair):
     assert theirs.recv(100) == b""
 
 
-def test_there_is_room_once_the_client_reads(pair):
+def test_waiting_ends_once_the_client_reads(pair):
     ours, theirs = pair
     out = make(ours)
     out.put(bytes(10**6))
-    roomy = threading.Event()
-    waiting = threading.Thread(target=lambda: (out.room(), roomy.set()))
+    enough = threading.Event()
+    waiting = threading.Thread(target=lambda: (out.wait_for_space(), enough.set()))
     waiting.start()
-    assert not roomy.wait(0.2)
+    assert not enough.wait(0.2)
     left = 10**6
     while left:
         left -= len(theirs.recv(2**16))
-    assert roomy.wait(10)
+    assert enough.wait(GUARD)
     waiting.join()
-    assert out.finish(10)
+    assert out.finish(GUARD)
     out.close()
 
 
 def test_a_client_that_does_not_read_is_given_up(pair):
     ours, _ = pair
-    told = []
-    out = make(ours, patience=0.2, on_break=told.append)
+    slow = []
+    out = make(ours, seconds=0.2, on_break=slow.append)
     out.put(bytes(10**6))
-    assert not out.finish(10)
+    assert not out.finish(GUARD)
     out.close()
-    assert (out.broken, told) == (True, [True])
-    out.room()
+    assert (out.broken, slow) == (True, [True])
+    out.wait_for_space()
 
 
 def test_a_client_that_is_gone_is_noticed(pair):
     ours, theirs = pair
-    told = []
+    slow = []
     theirs.close()
-    out = make(ours, on_break=told.append)
+    out = make(ours, on_break=slow.append)
     out.put(b"hello")
-    assert not out.finish(10)
+    assert not out.finish(GUARD)
     out.close()
-    assert told == [False]
+    assert slow == [False]

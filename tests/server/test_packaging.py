@@ -1,4 +1,4 @@
-"""What is shipped around the server: a label that scanners accept, a unit and a container that start what there is."""
+"""Files around the server: a label that scanners accept, and a unit and a container that start the server."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ import pytest
 
 import upmri
 from upmri.server.limits import Limits
-from upmri.server.order import Order, parse
+from upmri.server.order import Order, parse_order
 
 FOLDER = Path(__file__).parents[2] / "packaging"
 LABEL = "com.siemens-healthineers.magneticresonance.openrecon.metadata:1.1.0"
-# The rules of OpenRecon's labels, version 1.1.0, as its public schema has them: what must be there, and of what kind.
+# The rules of OpenRecon's labels, version 1.1.0, from its public schema: the required keys and their types.
 REGULATORY = (
     "device_trade_name", "production_identifier", "manufacturer_address", "made_in", "manufacture_date",
     "material_number", "gtin", "udi", "safety_advices", "special_operating_instructions",
@@ -51,9 +51,9 @@ def wrong(label: dict[str, Any]) -> list[str]:
     found += [f"general.{key}" for key in ("name", "information") if not is_text(general.get(key))]
     if not re.fullmatch(r"(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)", str(general.get("version"))):
         found.append("general.version")
-    told = general.get("regulatory_information", {})
-    found += [f"regulatory.{key}" for key in set(REGULATORY) ^ set(told)]
-    found += [f"regulatory.{key}" for key, value in told.items() if not isinstance(value, str)]
+    regulatory = general.get("regulatory_information", {})
+    found += [f"regulatory.{key}" for key in set(REGULATORY) ^ set(regulatory)]
+    found += [f"regulatory.{key}" for key, value in regulatory.items() if not isinstance(value, str)]
     found += [f"reconstruction.{key}" for key in set(recon) - set(RECONSTRUCTION) - set(OPTIONAL)]
     for key, kind in (RECONSTRUCTION | OPTIONAL).items():
         if (key in RECONSTRUCTION or key in recon) and type(recon.get(key)) is not kind:
@@ -137,7 +137,7 @@ def test_what_the_scanner_offers_is_what_the_server_takes(label):
     [choice] = [one for one in label["parameters"] if one["id"] == "config"]
     for value in choice["values"]:
         words = json.dumps({"version": "1.1.0", "parameters": sent | {"config": value["id"]}})
-        order = parse(words, Order(method="sense"), upmri.methods())
+        order = parse_order(words, Order(method="sense"), upmri.methods())
         assert order.method == value["id"]
         assert order.complex is False
 

@@ -33,13 +33,13 @@ def whole(make_head) -> bytes:
     head.image_series_index = 7
     return b"".join(
         [
-            wire.config_file("sense"),
-            wire.config_text('{"method": "sense"}'),
-            wire.header(b"<x/>"),
-            wire.text("ümlaut"),
-            wire.acquisition(make_head(3, 2, 16), data.astype("<c8").tobytes()),
-            wire.image(head, "<a/>", np.arange(6, dtype=np.float32).reshape(1, 1, 2, 3)),
-            wire.close(),
+            wire.config_file_message("sense"),
+            wire.config_text_message('{"method": "sense"}'),
+            wire.header_message(b"<x/>"),
+            wire.text_message("ümlaut"),
+            wire.acquisition_message(make_head(3, 2, 16), data.astype("<c8").tobytes()),
+            wire.image_message(head, "<a/>", np.arange(6, dtype=np.float32).reshape(1, 1, 2, 3)),
+            wire.close_message(),
         ]
     )
 
@@ -61,8 +61,8 @@ def test_what_is_written_is_read_however_it_arrives(make_head, step):
 def test_the_package_reads_what_is_sent(make_head):
     head = ismrmrd.ImageHeader()
     pixels = np.random.default_rng(0).standard_normal((1, 1, 4, 6)).astype(np.float32)
-    sent = wire.text("hello") + wire.image(head, "<ismrmrdMeta></ismrmrdMeta>", pixels)
-    sent += wire.acquisition(make_head(2, 2, 16), bytes(8 * 32)) + wire.close()
+    sent = wire.text_message("hello") + wire.image_message(head, "<ismrmrdMeta></ismrmrdMeta>", pixels)
+    sent += wire.acquisition_message(make_head(2, 2, 16), bytes(8 * 32)) + wire.close_message()
     text, image, line = ProtocolDeserializer(io.BytesIO(sent)).deserialize()
     assert text.rstrip("\0") == "hello"
     assert np.array_equal(image.data, pixels)
@@ -121,7 +121,7 @@ def test_lengths_are_refused_before_they_are_waited_for(raw, code):
 
 
 def test_the_stream_as_a_whole_has_a_limit():
-    source = incoming(wire.text("x" * 100) * 100, step=64, stream_bytes=1000)
+    source = incoming(wire.text_message("x" * 100) * 100, step=64, stream_bytes=1000)
     with pytest.raises(RefusedError, match="stream_bytes"):
         for _ in range(100):
             source.message()

@@ -1,4 +1,4 @@
-"""The command line: parse, call a verb, show. Nothing here computes, and nothing here loads torch before it must."""
+"""The command line: parse, call a function, show its result. Nothing is computed here, and torch is loaded late."""
 
 from __future__ import annotations
 
@@ -12,11 +12,13 @@ from upmri.cli import console
 from upmri.core import memory
 from upmri.core.version import __version__
 
-from upmri.cli import scans, recon, report, learn, benchmark, serve, doctor  # isort: skip  # as `--help` shall list them
+from upmri.cli import scans, recon, report, learn, benchmark, serve, doctor  # isort: skip  # the order of `--help`
 from upmri.cli.options import app
 from upmri.core.errors import InputError
 
 __all__ = ["app", "benchmark", "doctor", "learn", "main", "recon", "report", "scans", "serve"]
+
+_INTERRUPTED = 130  # exit status after Ctrl-C, as in a shell
 
 
 @app.callback(invoke_without_command=True)
@@ -27,21 +29,24 @@ def _top(version: Annotated[bool, typer.Option("--version", help="Print the vers
 
 
 def main() -> None:
-    """Run the command line: exit 2 is bad input, 1 the program's own failure."""
+    """Run the command line. Exit status 2 means bad input, 1 an error in upmri itself, 130 an interruption."""
     # On a machine that is busy with other work, threads that spin while they wait make torch many times slower.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     memory.keep_freed()
     try:
-        # --debug is understood anywhere, also before it is known which command is meant.
+        # --debug is accepted anywhere on the line, also in front of the command.
         app(args=[word for word in sys.argv[1:] if word != "--debug"], prog_name="upmri")
     except InputError as error:
         console.complain(error)
         sys.exit(2)
-    except KeyboardInterrupt:
-        console.err.print("upmri: interrupted", style="red")
-        sys.exit(130)
+    except (KeyboardInterrupt, SystemExit) as end:
+        code = _INTERRUPTED if isinstance(end, KeyboardInterrupt) else end.code
+        if code == _INTERRUPTED:  # typer turns Ctrl-C into this exit status, without a message
+            console.err.print("upmri: interrupted", style="red")
+        sys.exit(code)
     except Exception as error:
-        console.complain(RuntimeError(f"{type(error).__name__}: {error} (a fault of the program; --debug shows where)"))
+        text = f"{type(error).__name__}: {error} (an error in upmri itself; --debug shows where)"
+        console.complain(RuntimeError(text))
         if console.debugging():
             raise
         sys.exit(1)

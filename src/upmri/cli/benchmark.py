@@ -1,4 +1,4 @@
-"""`upmri benchmark`: the paper's tables and figures, on data at hand."""
+"""`upmri benchmark`: tables and figures that compare methods on many scans."""
 
 from __future__ import annotations
 
@@ -15,54 +15,57 @@ if TYPE_CHECKING:
     from upmri.evaluation.benchmark.plan import BenchmarkConfig
 
 
-@app.command()
-def benchmark(
-    config: Annotated[Path, typer.Argument(metavar="CONFIG.yaml", help="Which scans, and which methods.")],
+@app.command("benchmark")
+def benchmark_command(
+    config: Annotated[Path, typer.Argument(metavar="CONFIG.yaml", help="Scans and methods to compare.")],
     changes: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a key, as in accelerations=[4].")
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting, as in accelerations=[4].")
     ] = None,
     target: Annotated[Path | None, typer.Option("--out", "-o", help="Folder for the results.")] = None,
-    redraw: Annotated[bool, typer.Option("--redraw", help="Only draw what is there.")] = False,
-    timing: Annotated[bool, typer.Option("--timing", help="Measure seconds and memory of an image instead.")] = False,
+    redraw: Annotated[
+        bool, typer.Option("--redraw", help="Only write tables and figures of the results that exist.")
+    ] = False,
+    timing: Annotated[bool, typer.Option("--timing", help="Measure time and memory for one image instead.")] = False,
     device: Device = "auto",
     quiet: Quiet = False,
 ) -> None:
-    """Compare methods on many scans. Broken off, it goes on where it was; several processes share the work."""
+    """Compare methods on many scans. After an interruption it continues; several processes share the work."""
     from upmri.evaluation.benchmark import summary
     from upmri.evaluation.benchmark.plan import read_config
-    from upmri.evaluation.benchmark.run import DATABASE, run, variants
+    from upmri.evaluation.benchmark.run import DATABASE, run_benchmark, variants
     from upmri.evaluation.benchmark.store import Store
 
     try:
-        told = read_config(config, tuple(changes or ()))
-        variants(told)  # a wrong setting is told before anything is read
+        plan = read_config(config, tuple(changes or ()))
+        variants(plan)  # a wrong setting is reported before anything is read
     except InputError as error:
-        named = str(error).startswith((str(config), "--set"))
-        raise error if named else InputError(f"{config}: {error}") from error
-    folder = Path(told.output) if target is None else target
+        raise error if error.field == "--set" else error.within(path=config) from error
+    folder = Path(plan.output) if target is None else target
     if timing:
-        _time(told, folder, device, quiet)
+        _measure_times(plan, folder, device, quiet)
         return
     if redraw and not (folder / DATABASE).exists():
-        raise InputError(f"{folder}: there are no results to draw; run without --redraw first")
-    store = Store(folder / DATABASE) if redraw else run(told, folder, device=device, progress=not quiet)
-    paths = summary.write(store, told, folder)
-    left = summary.missing(store, told)
+        raise InputError("there are no results to draw; run without --redraw first", path=folder)
+    store = Store(folder / DATABASE) if redraw else run_benchmark(plan, folder, device=device, progress=not quiet)
+    paths = summary.write_summary(store, plan, folder)
+    left = summary.missing(store, plan)
     store.close()
     if not quiet:
         console.say(f"{folder}: {', '.join(path.name for path in paths)}")
         if left:
-            console.say(f"{left} results are still to come: another process is at them, or they were not asked for.")
+            console.say(f"{left} results are missing: another process computes them, or --redraw was given.")
 
 
-def _time(config: BenchmarkConfig, folder: Path, device: str, quiet: bool) -> None:
-    from upmri.evaluation.benchmark.timing import company, long_csv, markdown, measure
-    from upmri.methods import device_name
+def _measure_times(plan: BenchmarkConfig, folder: Path, device: str, quiet: bool) -> None:
+    from upmri.core.device import device_name
+    from upmri.evaluation.benchmark.timing import machine_load, measure, timing_csv, timing_markdown
+    from upmri.formats import atomic
 
-    title = f"320×320, 16 coils, 4×, {device_name(device)}; before: {company(device)}"
-    found = measure(config, device)
+    title = f"320×320, 16 coils, 4×, {device_name(device)}; before: {machine_load(device)}"
+    found = measure(plan, device)
     folder.mkdir(parents=True, exist_ok=True)
-    for path, text in ((folder / "timing.md", markdown(found, title)), (folder / "timing.csv", long_csv(found))):
-        path.write_text(text)
+    for name, text in (("timing.md", timing_markdown(found, title)), ("timing.csv", timing_csv(found))):
+        with atomic.staged(folder / name, overwrite=True) as stage:
+            stage.write_text(text, encoding="utf-8")
         if not quiet:
-            console.say(str(path))
+            console.say(str(folder / name))

@@ -1,4 +1,4 @@
-"""A real brain, undersampled in simulation, through every classical method and the default: the first five minutes."""
+"""The demonstration: a brain, undersampled in simulation, reconstructed by the classical methods and the default."""
 
 from __future__ import annotations
 
@@ -16,28 +16,43 @@ def brain() -> Any:
     """Three axial slices (slice, H, W), nose up, of the EPI volume that nibabel ships for its own tests."""
     import nibabel
 
-    path = Path(nibabel.__file__).parent / "tests" / "data" / "example4d.nii.gz"  # its testing module wants pytest
+    path = Path(nibabel.__file__).parent / "tests" / "data" / "example4d.nii.gz"  # nibabel.testing imports pytest
     volume = nibabel.Nifti1Image.from_filename(path).dataobj[..., 0]
     return volume[16:112, ::-1, 11:20:4].transpose(2, 1, 0).astype("float32")
 
 
-def run(folder: Path, *, progress: bool) -> list[dict[str, Any]]:
-    """Simulate, reconstruct, compare; write ``table.json``, figures and pages to look at into the folder."""
+def run_demo(folder: Path, *, progress: bool) -> list[dict[str, Any]]:
+    """Simulate, reconstruct and compare; write ``table.json``, figures and report pages.
+
+    Parameters
+    ----------
+    folder
+        Output folder, made if it does not exist.
+    progress
+        Whether to show progress bars.
+
+    Returns
+    -------
+    list of dict
+        One row for each acceleration and method: scores, weights and seconds for each slice.
+    """
     from upmri.evaluation import evaluate, report
     from upmri.evaluation.comparison import comparison
-    from upmri.methods import DEFAULT, find, names, reconstruct
+    from upmri.formats import atomic
+    from upmri.inference.reconstruct import reconstruct
+    from upmri.methods import DEFAULT, find_method, method_names
     from upmri.physics.espirit import estimate_maps
     from upmri.physics.simulate import simulate
 
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise InputError(f"--out: {folder} cannot be made a folder: {error.strerror}") from error
+        raise InputError(f"cannot make the folder: {error.strerror}", field="--out", path=folder) from error
     rows: list[dict[str, Any]] = []
-    shown = [name for name in names() if name == DEFAULT or find(name).lesson is None]
+    shown = [name for name in method_names() if name == DEFAULT or find_method(name).objective is None]
     for acceleration in ACCELERATIONS:
         scan = simulate(brain(), acceleration=acceleration)
-        # What a scanner would give: the true maps and the noise level are not in the file.
+        # As in a file from a scanner: without the true maps and the noise level.
         scan = estimate_maps(replace(scan, maps=None, noise=None, name=f"demo brain, {acceleration}×"))
         recs = {name: reconstruct(scan, name, progress=progress) for name in shown}
         scores = {name: evaluate(rec) for name, rec in recs.items()}
@@ -59,6 +74,7 @@ def run(folder: Path, *, progress: bool) -> list[dict[str, Any]]:
             scores=scores,
             title=f"{acceleration}×, {scan.coils} simulated coils, ESPIRiT maps",
         )
-        report.write(list(recs.values()), folder / f"report_{acceleration}x.html", scan=scan, overwrite=True)
-    (folder / "table.json").write_text(json.dumps(rows, indent=2) + "\n")
+        report.write_report(list(recs.values()), folder / f"report_{acceleration}x.html", scan=scan, overwrite=True)
+    with atomic.staged(folder / "table.json", overwrite=True) as stage:
+        stage.write_text(json.dumps(rows, indent=2) + "\n", encoding="utf-8")
     return rows

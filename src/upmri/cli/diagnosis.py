@@ -1,7 +1,7 @@
-"""What this installation can do: versions, devices, memory, what is missing for which feature, and what is broken.
+"""The checks of `upmri doctor`: versions, devices, memory, packages that are missing or broken, and for which feature.
 
-Packages are tried in a process of their own, so that one that cannot be imported, or takes its process down with it, is
-a finding and not the end. Nothing is said that would tell who or where: no names of people, folders or machines.
+Packages are imported in a separate process: one that cannot be imported, or that crashes its process, is then reported
+like any other finding. The result holds no names of people, folders or machines, so that it can be sent to others.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from upmri.core.version import __version__
 OLDEST_PYTHON = (3, 11)
 FEATURES = {
     "siemens": "reading Siemens twix .dat",
-    "dicom": "deviation maps in DICOM (--samples with .dcm)",
-    "train": "TensorBoard's logs in training",
+    "dicom": "maps of the standard deviation in DICOM (--samples with .dcm)",
+    "train": "TensorBoard logs during training",
 }
-# Programs that tests compare with; nothing else wants them.
+# Programs that tests compare with; nothing else uses them.
 PROGRAMS = ("bart", "chromium", "dciodvfy", "dcm2niix", "ismrmrd_generate_cartesian_shepp_logan")
 _IMPORTED_AS = {"pyyaml": "yaml"}
 _PAGE = ("page.html", "page.css", "script/start.js")
-_SECONDS = 120  # for a process that imports: a cold disk takes its time
+_SECONDS = 120  # time limit of a process that imports packages; a cold disk is slow
 
-# What the process of its own does: import each module it is given and tell, line by line, what came of it.
+# The separate process: import each module that is named and print one line for each, with its error or null.
 _IMPORT = """
 import importlib, json, sys
 for name in sys.argv[1:]:
@@ -65,7 +65,7 @@ print("@" + json.dumps(facts), flush=True)
 
 @dataclass(frozen=True)
 class Package:
-    """A package that is needed, or wanted by an extra."""
+    """A package that upmri or one of its extras requires: name, oldest version, installed version, import error."""
 
     name: str
     needed: str
@@ -74,8 +74,8 @@ class Package:
 
 
 @dataclass(frozen=True)
-class Problem:
-    """Something that does not work, and what would help; without what is essential nothing can be reconstructed."""
+class Finding:
+    """Something that does not work, and its remedy. An essential one prevents reconstruction."""
 
     what: str
     remedy: str
@@ -83,8 +83,8 @@ class Problem:
 
 
 @dataclass
-class Findings:
-    """All that was found; ``problems`` is empty where all is well."""
+class Diagnosis:
+    """Everything that was found. ``problems`` is empty if everything works."""
 
     upmri: str = __version__
     python: str = platform.python_version()
@@ -100,70 +100,70 @@ class Findings:
     weights: list[str] = field(default_factory=list)
     environment: dict[str, str] = field(default_factory=dict)
     programs: dict[str, bool] = field(default_factory=dict)
-    problems: list[Problem] = field(default_factory=list)
+    problems: list[Finding] = field(default_factory=list)
 
     @property
     def healthy(self) -> bool:
         """Whether scans can be reconstructed."""
         return not any(problem.essential for problem in self.problems)
 
-    def plain(self) -> dict[str, Any]:
-        """The same in values that JSON knows."""
+    def as_json(self) -> dict[str, Any]:
+        """Return the same as a dictionary of JSON values."""
         return asdict(self) | {"healthy": self.healthy}
 
 
-def examine() -> Findings:
-    """Look at everything; takes as long as importing torch twice."""
-    found = Findings(cores=_cores())
+def examine() -> Diagnosis:
+    """Run all checks; this takes as long as importing torch twice."""
+    found = Diagnosis(cores=_cores())
     found.memory_gib, found.free_memory_gib = _memory()
     found.programs = {name: shutil.which(name) is not None for name in PROGRAMS}
     if sys.version_info < OLDEST_PYTHON:
-        found.problems.append(Problem(f"Python {found.python}", f"use {'.'.join(map(str, OLDEST_PYTHON))} or later"))
-    _look_at_packages(found)
+        found.problems.append(Finding(f"Python {found.python}", f"use {'.'.join(map(str, OLDEST_PYTHON))} or later"))
+    _check_packages(found)
     if not any(p.name == "torch" and (p.version is None or p.error) for p in found.packages):
-        _look_at_torch(found)
-    _look_at_files(found)
+        _check_torch(found)
+    _check_files(found)
     return found
 
 
 # --- packages ---------------------------------------------------------------------------------------------------------
 
 
-def _look_at_packages(found: Findings) -> None:
+def _check_packages(found: Diagnosis) -> None:
     try:
         wanted = [_requirement(text) for text in metadata.requires("upmri") or ()]
     except metadata.PackageNotFoundError:
-        found.problems.append(Problem("upmri runs from a folder, not installed", "pip install -e .", essential=False))
+        found.problems.append(Finding("upmri runs from a folder, not installed", "pip install -e .", essential=False))
         return
     core = [(name, oldest) for name, oldest, extra in wanted if extra is None]
-    there = [name for name, _ in core if _version(name) is not None]
-    errors = dict(zip(there, _import([_module(name) for name in there]), strict=True))
+    installed = [name for name, _ in core if _version(name) is not None]
+    errors = dict(zip(installed, _import([_module(name) for name in installed]), strict=True))
     for name, oldest in core:
         package = Package(name, oldest, _version(name), errors.get(name))
         found.packages.append(package)
-        problem = _ailment(package)
-        found.problems += [] if problem is None else [problem]
+        finding = _check_package(package)
+        found.problems += [] if finding is None else [finding]
     for extra in FEATURES:
         names = [(name, oldest) for name, oldest, of in wanted if of == extra]
         found.extras[extra] = [Package(name, oldest, _version(name)) for name, oldest in names]
 
 
 def _requirement(text: str) -> tuple[str, str, str | None]:
-    """Name, least version and extra of a line such as ``torch>=2.6; extra == 'x'``."""
+    """Return name, oldest version and extra of a requirement such as ``torch>=2.6; extra == 'x'``."""
     name = re.match(r"[\w.-]+", text)
     oldest, extra = re.search(r">=\s*([\d.]+)", text), re.search(r"extra\s*==\s*['\"]([\w-]+)['\"]", text)
     return name[0].lower() if name else text, oldest[1] if oldest else "", extra[1] if extra else None
 
 
-def _ailment(package: Package) -> Problem | None:
+def _check_package(package: Package) -> Finding | None:
     name, wanted = package.name, f"'{package.name}>={package.needed}'"
     if package.version is None:
-        return Problem(f"{name} is missing", f"pip install {wanted}")
+        return Finding(f"{name} is missing", f"pip install {wanted}")
     if _numbers(package.version) < _numbers(package.needed):
-        return Problem(f"{name} {package.version} is older than {package.needed}", f"pip install -U {wanted}")
+        return Finding(f"{name} {package.version} is older than {package.needed}", f"pip install -U {wanted}")
     if package.error is not None:
         what = f"{name} {package.version} cannot be imported: {package.error}"
-        return Problem(what, f"pip install --force-reinstall {wanted}")
+        return Finding(what, f"pip install --force-reinstall {wanted}")
     return None
 
 
@@ -184,42 +184,42 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 
 def _import(modules: Sequence[str]) -> list[str | None]:
-    """Import modules one after the other, elsewhere; for each what went wrong, or None."""
-    told: list[str | None] = []
-    while len(told) < len(modules):
-        lines, end = _run(_IMPORT, modules[len(told) :])
-        told += [None if line is None else _anonymous(line) for line in lines]
-        if len(told) < len(modules):
-            told.append(end)  # it took the process down; go on with the next
-    return told
+    """Import modules one after the other in a separate process; return the error of each, or None."""
+    errors: list[str | None] = []
+    while len(errors) < len(modules):
+        lines, end = _run(_IMPORT, modules[len(errors) :])
+        errors += [None if line is None else _anonymous(line) for line in lines]
+        if len(errors) < len(modules):
+            errors.append(end)  # this module ended the process; continue with the next
+    return errors
 
 
-def _look_at_torch(found: Findings) -> None:
+def _check_torch(found: Diagnosis) -> None:
     facts, end = _run(_TORCH, ())
     if not facts:
-        found.problems.append(Problem(f"torch cannot be used: {end}", "reinstall torch for this machine"))
+        found.problems.append(Finding(f"torch cannot be used: {end}", "reinstall torch for this machine"))
         return
     found.threads, found.cuda, found.devices = facts[0]["threads"], facts[0]["cuda"], facts[0]["devices"]
     if facts[0]["cpu"] is not None:
         what = f"torch cannot compute on the CPU: {_anonymous(facts[0]['cpu'])}"
-        found.problems.append(Problem(what, "reinstall torch for this machine"))
+        found.problems.append(Finding(what, "reinstall torch for this machine"))
     for i, device in enumerate(found.devices):
         if device["error"] is not None:
             device["error"] = _anonymous(device["error"])
             what = f"cuda:{i} ({device['name']}) cannot be used: {device['error']}"
             remedy = "use --device cpu, or a torch that was built for this device and its driver"
-            found.problems.append(Problem(what, remedy, essential=False))
+            found.problems.append(Finding(what, remedy, essential=False))
 
 
 def _run(code: str, words: Sequence[str]) -> tuple[list[Any], str]:
-    """What code told by lines that begin with @, in a process of its own, and how that came to its end."""
-    command = [sys.executable, "-P", "-c", code, *words]  # -P: a torch.py in the current folder is none of it
+    """Run code in a separate process; return the JSON of each line that begins with @, and how the process ended."""
+    command = [sys.executable, "-P", "-c", code, *words]  # -P: a torch.py in the current folder is not imported
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=False)  # noqa: S603
         text, status = done.stdout, done.returncode
         end = f"its process was ended by {_signal(-status)}" if status < 0 else f"its process ended with {status}"
     except subprocess.TimeoutExpired as error:
-        text = (error.stdout or b"").decode(errors="replace")  # bytes, whatever was asked for
+        text = (error.stdout or b"").decode(errors="replace")  # bytes here, even with text=True
         end = f"it took longer than {_SECONDS} s"
     return [json.loads(line[1:]) for line in text.splitlines() if line.startswith("@")], end
 
@@ -232,11 +232,11 @@ def _signal(number: int) -> str:
 
 
 def _anonymous(text: str) -> str:
-    """One line without folders, whose names tell who and where."""
+    """Return a message as one line without folders, which may hold names of people or machines."""
     return " ".join(re.sub(r"(?:\b[A-Za-z]:)?[/\\][^'\":;()<>]*[/\\]", "…/", text).split())[:300]
 
 
-# --- the machine, and files -------------------------------------------------------------------------------------------
+# --- machine and files ------------------------------------------------------------------------------------------------
 
 
 def _cores() -> int:
@@ -244,7 +244,7 @@ def _cores() -> int:
 
 
 def _memory() -> tuple[float | None, float | None]:
-    """GiB in all and free, as far as the system tells."""
+    """Return total and free memory in GiB, or None where the system does not report it."""
     try:
         pairs = (line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
         kib = {name: int(rest.split()[0]) for name, rest in pairs if name in ("MemTotal", "MemAvailable")}
@@ -257,31 +257,32 @@ def _memory() -> tuple[float | None, float | None]:
         return None, None
 
 
-def _look_at_files(found: Findings) -> None:
+def _check_files(found: Diagnosis) -> None:
     from upmri import weights
+    from upmri.weights.card import read_header
 
     reinstall = "reinstall upmri"
     for path in sorted(Path(weights.__file__).parent.glob("*.safetensors")):
         try:
-            weights.card(path)
+            read_header(path)
             found.weights.append(path.stem)
         except InputError:
-            found.problems.append(Problem(f"the shipped weights {path.stem} are damaged", reinstall))
+            found.problems.append(Finding(f"the shipped weights {path.stem} are damaged", reinstall))
     if not found.weights:
-        found.problems.append(Problem("no weights came with the package", f"{reinstall}, or use -m sense", False))
+        found.problems.append(Finding("the package contains no weights", f"{reinstall}, or use -m sense", False))
     page = resources.files("upmri") / "evaluation" / "report"
     if not all(page.joinpath(name).is_file() for name in _PAGE):
-        found.problems.append(Problem("files of the report page are missing", reinstall, essential=False))
+        found.problems.append(Finding("files of the report page are missing", reinstall, essential=False))
     found.environment = {name: _variable(name, found) for name in ("UPMRI_MODELS", "UPMRI_DATA")}
 
 
-def _variable(name: str, found: Findings) -> str:
-    """What a variable leads to, without a word of what it says."""
+def _variable(name: str, found: Diagnosis) -> str:
+    """Describe the folder that an environment variable names, without its name."""
     value = os.environ.get(name)
     if not value:
         return "not set"
     if not Path(value).is_dir():
-        found.problems.append(Problem(f"{name} does not name a folder", f"set it to one, or unset {name}", False))
+        found.problems.append(Finding(f"{name} does not name a folder", f"set it to a folder, or unset {name}", False))
         return "not a folder"
     if name == "UPMRI_MODELS":
         count = sum(path.stem != "checkpoint" for path in Path(value).glob("*.safetensors"))

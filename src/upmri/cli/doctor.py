@@ -11,28 +11,28 @@ from upmri.cli import console
 from upmri.cli.options import Json, app
 
 if TYPE_CHECKING:
-    from upmri.cli.diagnosis import Findings
+    from upmri.cli.diagnosis import Diagnosis
 
 
-@app.command()
-def doctor(as_json: Json = False) -> None:
-    """Tell versions, devices and memory, and what is missing for which feature; exit 1 if something essential is."""
+@app.command("doctor")
+def doctor_command(as_json: Json = False) -> None:
+    """Show versions, devices, memory and missing packages; exit status 1 if something essential is missing."""
     from upmri.cli.diagnosis import examine
 
     found = examine()
     if as_json:
-        typer.echo(json.dumps(found.plain(), indent=2, ensure_ascii=False))
+        typer.echo(json.dumps(found.as_json(), indent=2, ensure_ascii=False))
     else:
         console.listing(_lines(found))
-        for problem in found.problems:
-            console.warn(f"{problem.what}; {problem.remedy}")
+        for finding in found.problems:
+            console.warn(f"{finding.what}; {finding.remedy}")
         if found.healthy:
-            console.say("All that reconstruction needs is there.")
+            console.say("Everything that reconstruction needs is installed.")
     if not found.healthy:
         raise typer.Exit(1)
 
 
-def _lines(found: Findings) -> list[tuple[str, str]]:
+def _lines(found: Diagnosis) -> list[tuple[str, str]]:
     from upmri.cli.diagnosis import FEATURES
 
     threads = "" if found.threads is None else f", torch uses {found.threads} thread{'s' * (found.threads != 1)}"
@@ -45,17 +45,17 @@ def _lines(found: Findings) -> list[tuple[str, str]]:
         works = "" if device["error"] is None else ", cannot be used"
         lines.append((f"cuda:{i}", f"{device['name']}, {device['free_gib']:g} of {device['gib']:g} GiB free{works}"))
     if not found.devices:
-        why = "none found" if found.cuda else "none: this torch is built for the CPU alone"
+        why = "none found" if found.cuda else "none: this torch is built for the CPU only"
         lines.append(("accelerator", why if found.threads is not None else "unknown"))
     if found.memory_gib is not None:
         free = "" if found.free_memory_gib is None else f"{found.free_memory_gib:g} of "
         lines.append(("memory", f"{free}{found.memory_gib:g} GiB{' free' * bool(free)}"))
     for extra, packages in found.extras.items():
-        there = bool(packages) and all(p.version for p in packages)
-        state = ", ".join(f"{p.name} {p.version}" for p in packages) if there else f"pip install 'upmri[{extra}]'"
+        installed = bool(packages) and all(p.version for p in packages)
+        state = ", ".join(f"{p.name} {p.version}" for p in packages) if installed else f"pip install 'upmri[{extra}]'"
         lines.append((f"extra {extra}", f"{FEATURES[extra]}: {state}"))
     lines.append(("weights", ", ".join(found.weights) or "none"))
     lines += list(found.environment.items())
-    named = [name for name, there in found.programs.items() if there]
-    lines.append(("for tests only", ", ".join(named) or "no program that tests compare with"))
+    named = [name for name, installed in found.programs.items() if installed]
+    lines.append(("for tests only", ", ".join(named) or "none of the programs that tests compare with"))
     return lines

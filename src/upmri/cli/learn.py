@@ -1,4 +1,4 @@
-"""Commands around what is learnt: `train`, `methods`, `models`."""
+"""Commands for training and trained weights: `train`, `methods`, `models`."""
 
 from __future__ import annotations
 
@@ -12,30 +12,31 @@ import typer
 from upmri.cli import console
 from upmri.cli.options import Json, Quiet, app
 from upmri.core.errors import InputError
+from upmri.core.printable import one_line
 
 
-@app.command()
-def train(
-    config: Annotated[Path, typer.Argument(metavar="CONFIG.yaml", help="What to train, on what, and how.")],
+@app.command("train")
+def train_command(
+    config: Annotated[Path, typer.Argument(metavar="CONFIG.yaml", help="Method, training data and settings.")],
     changes: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a key, as in train.coils=8.")
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting, as in train.coils=8.")
     ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on from the output folder's checkpoint.")] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Continue from the checkpoint in the output folder.")
+    ] = False,
     quiet: Quiet = False,
 ) -> None:
-    """Train a method on undersampled scans, and print where its weights are. With several GPUs: torchrun -m upmri …."""
+    """Train a method on undersampled scans and print the file of its weights. Several GPUs: torchrun -m upmri …."""
     from upmri.training.config import read_config
-    from upmri.training.loop import DivergedError
-    from upmri.training.loop import train as run
+    from upmri.training.loop import DivergedError, train
 
     try:
-        told = read_config(config, tuple(changes or ()))
+        settings = read_config(config, tuple(changes or ()))
     except InputError as error:
-        named = str(error).startswith((str(config), "--set"))
-        raise error if named else InputError(f"{config}: {error}") from error
+        raise error if error.field == "--set" else error.within(path=config) from error
     try:
-        with console.warnings_told(quiet=quiet):
-            path = run(told, resume=resume, progress=not quiet)
+        with console.warnings_shown(quiet=quiet):
+            path = train(settings, resume=resume, progress=not quiet)
     except DivergedError as error:
         console.complain(error)
         raise typer.Exit(1) from error
@@ -44,17 +45,18 @@ def train(
 
 
 @app.command("methods")
-def methods_(as_json: Json = False) -> None:
-    """List the methods, what each needs and what it does."""
-    from upmri import methods
+def methods_command(as_json: Json = False) -> None:
+    """List the methods: what each does, and what it learns from."""
+    from upmri.methods.registry import find_method, method_names
+    from upmri.weights.catalogue import available
 
-    kinds = {name: methods.find(name) for name in methods.names()}
+    kinds = {name: find_method(name) for name in method_names()}
     facts: list[dict[str, Any]] = [
         {
             "name": name,
             "needs": kind.needs,
             "evaluations": kind.evaluations,
-            "weights": None if kind.lesson is None else list(methods.at_hand(name)),
+            "weights": None if kind.objective is None else list(available(name)),
             "what": kind.summary,
         }
         for name, kind in kinds.items()
@@ -67,26 +69,27 @@ def methods_(as_json: Json = False) -> None:
         lines.append((fact["name"], fact["what"]))
         if fact["weights"] is not None:
             count = f"{fact['evaluations']} evaluation{'s' * (fact['evaluations'] != 1)}"
-            held = console.plain(fact["weights"]) or "train it"
-            lines.append(("", f"learns from {fact['needs']}, {count}, weights: {held}"))
+            found = one_line(fact["weights"]) or "train it"
+            lines.append(("", f"learns from {fact['needs']}, {count}, weights: {found}"))
     console.listing(lines)
 
 
-@app.command()
-def models(as_json: Json = False) -> None:
-    """List the weights at hand, the package's and those in UPMRI_MODELS: what each learnt, and what was measured."""
-    from upmri import weights
+@app.command("models")
+def models_command(as_json: Json = False) -> None:
+    """List the weights that come with the package or lie in UPMRI_MODELS: their training data and measurements."""
+    from upmri.weights.card import training_seconds
+    from upmri.weights.catalogue import find_weights, read_card, weight_names
 
     facts: list[dict[str, Any]] = []
-    for name in weights.names():
-        card = weights.card(name)
+    for name in weight_names():
+        card = read_card(name)
         facts.append(
             {
                 "name": name,
                 "method": card.get("method"),
-                "megabytes": round(weights.find(name).stat().st_size / 1e6, 1),
+                "megabytes": round(find_weights(name).stat().st_size / 1e6, 1),
                 "about": card.get("about"),
-                "seconds": weights.seconds(card),
+                "seconds": training_seconds(card),
                 "figures": card.get("figures"),
                 "licence": card.get("licence"),
             }
@@ -105,4 +108,4 @@ def models(as_json: Json = False) -> None:
             ]
         console.listing(lines)
     else:
-        console.say("No weights are at hand; `upmri train` makes some.")
+        console.say("No weights are available; `upmri train` makes some.")

@@ -17,67 +17,75 @@ if TYPE_CHECKING:
     from upmri.core.scan import Reconstruction
 
 
-@app.command()
-def recon(
-    scans: Annotated[list[Path], typer.Argument(metavar="SCAN…", help="Scans of any supported format.")],
+@app.command("recon")
+def recon_command(
+    scans: Annotated[list[Path], typer.Argument(metavar="SCAN", help="Scans of any supported format.")],
     method: Annotated[str, typer.Option("--method", "-m", help="One of `upmri methods`.")] = DEFAULT,
     model: Annotated[
         str | None,
         typer.Option(
-            metavar="NAME|FILE", help="Weights: one of `upmri models`, or a file; by default what suits best."
+            metavar="NAME|FILE",
+            help="Weights: one of `upmri models`, or a file; by default those that suit the scan best.",
         ),
     ] = None,
-    slices: Annotated[str | None, typer.Option(help="Which slices, as in 3:7.")] = None,
-    steps: Annotated[int | None, typer.Option(help="Iterations, where the method has them.")] = None,
-    samples: Annotated[int, typer.Option(help="Give so many images, and their deviation (.h5, .dcm, NIfTI).")] = 1,
-    adapt: Annotated[int | None, typer.Option(help="Steps of training on each slice itself, first.")] = None,
+    slices: Annotated[str | None, typer.Option(help="Slices to reconstruct, as in 3:7.")] = None,
+    steps: Annotated[int | None, typer.Option(help="Number of iterations, for iterative methods.")] = None,
+    samples: Annotated[
+        int,
+        typer.Option(help="Number of images to draw; more than 1 adds their standard deviation (.h5, .dcm, NIfTI)."),
+    ] = 1,
+    adapt: Annotated[
+        int | None, typer.Option(help="Training steps on each slice itself, before it is reconstructed.")
+    ] = None,
     mirrors: Mirrors = False,
     damping: Annotated[
-        float | None, typer.Option("--lambda", help="Regularisation; from the noise by default.")
+        float | None, typer.Option("--lambda", help="Regularisation λ; by default from the noise level.")
     ] = None,
     target: Annotated[
         Path | None,
         typer.Option("--out", "-o", help="File to write (.nii.gz, .nii, .h5, .npy, .cfl, .png, .dcm), or a folder."),
     ] = None,
     keep_phase: Annotated[bool, typer.Option("--complex", help="Keep the phase in NIfTI.")] = False,
-    page: Annotated[bool, typer.Option("--report", help="Write a page to look at, too: OUT.html.")] = False,
+    with_report: Annotated[bool, typer.Option("--report", help="Write a report page as well: OUT.html.")] = False,
     overwrite: Overwrite = False,
     seed: Seed = 0,
     device: Device = "auto",
-    max_gib: Annotated[float | None, typer.Option(help="Most to read at once; half of free memory if unsaid.")] = None,
+    max_gib: Annotated[
+        float | None, typer.Option(help="Most GiB to read at once; by default half of the free memory.")
+    ] = None,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
     """Reconstruct scans, slice by slice; by default into SCAN.nii.gz in the current folder."""
     from upmri import formats
     from upmri.evaluation import report
-    from upmri.methods import build, reconstruct_slices
+    from upmri.inference.choice import build_method
+    from upmri.inference.reconstruct import reconstruct_slices
 
     settings: dict[str, Any] = {
         "model": model, "steps": steps, "samples": None if samples == 1 else samples, "adapt": adapt,
         "mirrors": mirrors or None, "damping": damping
     }  # fmt: skip
-    build(method, **settings)  # a wrong setting is told before anything is read
+    build_method(method, **settings)  # a wrong setting is reported before anything is read
     limit = formats.MAX_BYTES if max_gib is None else int(max_gib * 2**30)
     results, failed = [], False
     for path, destination in zip(scans, _targets(scans, target), strict=True):
         try:
             formats.check_target(destination, overwrite=overwrite, complex=keep_phase, deviations=samples > 1)
-            look = destination.with_name(f"{destination.name.split('.')[0]}.html")
-            if page:
-                report.check(look, overwrite=overwrite)
+            report_path = destination.with_name(f"{destination.name.split('.')[0]}.html")
+            if with_report:
+                report.check_report(report_path, overwrite=overwrite)
             with formats.open_source(path, max_bytes=limit) as source:
                 rec = reconstruct_slices(
                     source.each(slices), len(source.indices(slices)), method,
                     seed=seed, device=device, progress=not quiet and not as_json, **settings
                 )  # fmt: skip
             rec.save(destination, overwrite=overwrite, complex=keep_phase)
-            if page:
-                with console.warnings_told(quiet=quiet):
-                    report.write(rec, look, scan=path, slices=slices, overwrite=overwrite)
+            if with_report:
+                with console.warnings_shown(quiet=quiet):
+                    report.write_report(rec, report_path, scan=path, slices=slices, overwrite=overwrite)
         except InputError as error:
-            named = str(path) in str(error) or str(destination) in str(error)
-            console.complain(error if named else InputError(f"{path}: {error}"))
+            console.complain(error.within(path=path))
             failed = True
             continue
         results.append(_summary(path, destination, rec))
@@ -90,18 +98,23 @@ def recon(
 
 
 def _targets(scans: list[Path], target: Path | None) -> list[Path]:
-    """Where each scan's image goes: the file that was named, or a file a scan in the folder that was."""
+    """Return the output file of each scan: the file that was named, or one file for each scan in a folder."""
     from upmri.formats import suffixes
 
     names = [f"{path.name.split('.')[0] or path.name}.nii.gz" for path in scans]
     if target is not None and target.name.lower().endswith(suffixes()):
         if len(scans) > 1:
-            raise InputError(f"--out: {target} is one file for {len(scans)} scans; give a folder")
+            raise InputError(f"expected a folder for {len(scans)} scans, got one file, {target}", field="--out")
         return [target]
     if target is not None and target.suffix and not target.is_dir():
-        raise InputError(f"--out: {target} is neither a folder nor a name that ends in {', '.join(suffixes())}")
+        raise InputError(
+            f"expected a folder or a name that ends in {', '.join(suffixes())}, got {target}", field="--out"
+        )
     if len(set(names)) < len(names):
-        raise InputError("SCAN: two scans of the same name would be written to the same file; do them one by one")
+        raise InputError(
+            "two scans have the same name and would be written to the same file; reconstruct them one by one",
+            field="SCAN",
+        )
     folder = target or Path()
     folder.mkdir(parents=True, exist_ok=True)
     return [folder / name for name in names]
@@ -127,6 +140,6 @@ def _line(result: dict[str, Any]) -> str:
     slices = f"{result['slices']} slice{'s' * (result['slices'] != 1)}"
     model = result["settings"].get("model")
     weights = "" if model is None else f" with weights {model}"
-    gain = result["settings"].get("held_out")
+    gain = result["settings"].get("held_out_gain")
     weights += "" if gain is None else f" ({gain:+.1f} dB over SENSE on held-out lines)"
     return f"{result['out']}: {slices} by {result['method']}{weights} in {result['seconds']:.1f} s{scores}"

@@ -1,30 +1,29 @@
-"""Commands that look at scans and make them: `demo`, `info`, `simulate`."""
+"""Commands that show and make scans: `demo`, `info`, `simulate`."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
 from rich.text import Text
 
 from upmri.cli import console
 from upmri.cli.options import Json, Overwrite, Quiet, Seed, app
-from upmri.core.errors import InputError
 
 
-@app.command()
-def demo(
+@app.command("demo")
+def demo_command(
     folder: Annotated[Path, typer.Option("--out", help="Folder for the table and the figures.")] = Path("demo"),
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Reconstruct a real brain, undersampled 4× and 8× in simulation, with every classical method and upmri."""
-    from upmri.cli import demo as show
+    """Reconstruct a brain, undersampled 4× and 8× in simulation, with every classical method and upmri."""
+    from upmri.cli.demo import run_demo
 
-    rows = show.run(folder, progress=not quiet and not as_json)
+    rows = run_demo(folder, progress=not quiet and not as_json)
     if as_json:
         typer.echo(json.dumps(rows, indent=2))
     elif not quiet:
@@ -34,71 +33,52 @@ def demo(
             name = row["method"] if row["model"] is None else f"{row['method']} ({row['model']})"
             table.add_row(f"{row['acceleration']:g}×", Text(name), *scores)
         console.out.print(table)
-        console.say(f"Simulated coils, phase and noise; maps by ESPIRiT. Pictures and table: {folder}")
+        console.say(f"Simulated coils, phase and noise; maps by ESPIRiT. Table, figures and report pages: {folder}")
 
 
-@app.command()
-def info(scan: Annotated[Path, typer.Argument(help="A scan of any supported format.")], as_json: Json = False) -> None:
-    """Tell what is in a scan: matrix, coils, acceleration, calibration lines, noise. Reads headers and one slice."""
-    from upmri import formats
-    from upmri.physics.coils import estimate_noise
-    from upmri.physics.masks import calibration_region
+@app.command("info")
+def info_command(
+    scan: Annotated[Path, typer.Argument(help="A scan of any supported format.")], as_json: Json = False
+) -> None:
+    """Show what a scan holds: matrix, coils, acceleration, calibration lines, noise. Reads headers and one slice."""
+    from upmri.evaluation.info import info
 
-    with formats.open_source(scan) as source:
-        middle = source.read(source.slices // 2)
-        facts: dict[str, Any] = {"file": str(scan), "format": source.format, "slices": source.slices}
-    rows, columns = calibration_region(middle.mask[0], middle.matrix[0])
-    facts |= {
-        "coils": middle.coils,
-        "matrix": list(middle.matrix),
-        "spacing_mm": middle.spacing,
-        "mask": "lines" if middle.mask.shape[1] == 1 else "2-D",
-        "acceleration": round(middle.acceleration, 3),
-        "calibration": [rows.stop - rows.start, columns.stop - columns.start],
-        "maps": middle.maps is not None,
-        "reference": middle.reference is not None,
-        "meta": middle.meta,
-    }
-    try:
-        noise = middle.noise if middle.noise is not None else estimate_noise(middle).item()
-        facts["noise"] = float(f"{noise:.4g}")
-    except InputError:
-        facts["noise"] = None
-    facts["noise_from"] = "file" if middle.noise is not None else "calibration lines of the middle slice"
+    facts = info(scan)
     if as_json:
         typer.echo(json.dumps(facts, indent=2))
-        return
-    height, width = middle.matrix
-    central = columns.stop - columns.start
-    nominal = middle.meta.get("nominal_acceleration")
-    named = "" if nominal is None else f" (nominally {console.plain(nominal)}×, calibration lines not counted)"
-    lines = [
-        ("format", facts["format"]),
-        ("slices", str(source.slices)),
-        ("coils", str(middle.coils)),
-        ("matrix", f"{height} × {width} (readout × phase)"),
-        ("voxel", "unknown" if middle.spacing is None else " × ".join(f"{s:g}" for s in middle.spacing) + " mm"),
-        ("sampling", f"{facts['mask']}, {facts['acceleration']:.2f}× accelerated{named}"),
-        ("calibration", f"{central} line{'s' * (central != 1)} of {rows.stop - rows.start} samples"),
-        ("noise σ₀", "unknown" if facts["noise"] is None else f"{facts['noise']:.3g} (from the {facts['noise_from']})"),
-        ("inside", ", ".join([name for name in ("maps", "reference") if facts[name]]) or "k-space only"),
-        ("geometry", "known" if "geometry" in middle.meta else "unknown"),
-    ]
-    known = ("nominal_acceleration", "geometry")
-    lines += [(console.plain(key), console.plain(value)) for key, value in middle.meta.items() if key not in known]
-    table = Table(show_header=False, box=None, title=Text(console.plain(str(scan))), title_justify="left")
-    for key, value in lines:
-        table.add_row(Text(key), Text(value))
-    console.out.print(table)
+    else:
+        console.listing(_lines(facts))
 
 
-@app.command()
-def simulate(
+def _lines(facts: dict[str, Any]) -> list[tuple[str, Any]]:
+    """Return one line for each entry of :func:`upmri.info`, with units; the last entries are lists of lines."""
+    readout, lines = facts["calibration"]
+    noise = "unknown" if facts["noise"] is None else f"{facts['noise']:.3g} (from the {facts['noise_from']})"
+    shown: dict[str, Any] = {
+        "matrix": f"{_product(facts['matrix'])} (readout × phase)",
+        "spacing": "unknown" if facts["spacing"] is None else f"{_product(facts['spacing'])} mm",
+        "mask": facts["mask"],
+        "acceleration": f"{facts['acceleration']:.2f}×",
+        "calibration": f"{lines} line{'s' * (lines != 1)} of {readout} samples",
+        "noise": noise,
+        **{key: "yes" if facts[key] else "no" for key in ("maps", "reference", "geometry")},
+    }
+    pairs = [(key, shown.get(key, value)) for key, value in facts.items() if key not in ("noise_from", "meta", "notes")]
+    pairs += [(f"meta {key}", value) for key, value in facts["meta"].items()]
+    return pairs + [("note", note) for note in facts["notes"]]
+
+
+def _product(numbers: Sequence[float]) -> str:
+    return " × ".join(f"{number:g}" for number in numbers)
+
+
+@app.command("simulate")
+def simulate_command(
     image: Annotated[Path, typer.Argument(help="Images: .nii, .nii.gz, or .npy as (slice, row, column).")],
     target: Annotated[Path, typer.Argument(metavar="OUT", help="The scan to write, .h5.")],
-    coils: Annotated[int, typer.Option(help="Receive coils.")] = 16,
+    coils: Annotated[int, typer.Option(help="Number of receive coils.")] = 16,
     accel: Annotated[float, typer.Option(help="Acceleration R; W/R lines, calibration lines included.")] = 4,
-    acs: Annotated[int | None, typer.Option(help="Calibration lines; 0.32·W/R when not given.")] = None,
+    acs: Annotated[int | None, typer.Option(help="Number of calibration lines; by default 0.32·W/R.")] = None,
     noise: Annotated[float, typer.Option(help="σ₀, where the image's 99.9th percentile is 1.")] = 0.01,
     seed: Seed = 0,
     overwrite: Overwrite = False,
@@ -106,9 +86,9 @@ def simulate(
 ) -> None:
     """Make an undersampled multi-coil scan of an image."""
     from upmri.formats import load_images
-    from upmri.physics.simulate import simulate as run
+    from upmri.physics.simulate import simulate
 
-    scan = run(load_images(image), coils=coils, acceleration=accel, acs=acs, noise=noise, seed=seed)
+    scan = simulate(load_images(image), coils=coils, acceleration=accel, acs=acs, noise=noise, seed=seed)
     scan.save(target, overwrite=overwrite)
     if not quiet:
         height, width = scan.matrix

@@ -16,75 +16,79 @@ from upmri.methods import DEFAULT
 _PORT = 9002
 
 
-@app.command()
-def serve(
+@app.command("serve")
+def serve_scans(
     host: Annotated[
-        str, typer.Option(help="Where to listen; other than 127.0.0.1, anyone who reaches it.")
+        str, typer.Option(help="Address to listen at; with any other than 127.0.0.1, other machines can connect.")
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="TCP port; 0 takes a free one.")] = _PORT,
     method: Annotated[
-        str, typer.Option("--method", "-m", help="What to do for streams that name no method; it is kept warm.")
+        str, typer.Option("--method", "-m", help="Method of streams that name none; its weights stay loaded.")
     ] = DEFAULT,
     allow: Annotated[
-        list[str] | None, typer.Option(metavar="METHOD", help="Offer only these methods; all of them if unsaid.")
+        list[str] | None, typer.Option(metavar="METHOD", help="Offer only these methods; default: all.")
     ] = None,
     limit: Annotated[
-        list[str] | None, typer.Option(metavar="NAME=NUMBER", help="Change a limit, as in coils=64 (docs/server.md).")
+        list[str] | None, typer.Option(metavar="NAME=NUMBER", help="Change a limit, such as coils=64 (docs/server.md).")
     ] = None,
     health_port: Annotated[
-        int | None, typer.Option(help="Also answer GET /health and GET /metrics there; 0 takes a free one.")
+        int | None, typer.Option(help="Port for GET /health and GET /metrics; 0 takes a free one.")
     ] = None,
-    log: Annotated[Path | None, typer.Option(help="Append the log to this file; stderr if unsaid.")] = None,
+    log: Annotated[Path | None, typer.Option(help="File to append the log to; default: stderr.")] = None,
     device: Device = "auto",
 ) -> None:
-    """Reconstruct what scanners stream: an MRD server (Siemens FIRE and OpenRecon, Gadgetron). Not for clinical use."""
+    """Reconstruct streamed scans: an MRD server (Siemens FIRE and OpenRecon, Gadgetron). Not for clinical use."""
     from upmri import methods
-    from upmri.server.connection import House
-    from upmri.server.counters import Metrics
+    from upmri.server.connection import Shared
+    from upmri.server.counters import Counters
     from upmri.server.dispatch import Dispatcher
-    from upmri.server.json_log import Log
+    from upmri.server.json_log import log_to
     from upmri.server.limits import Limits
     from upmri.server.listen import Server, is_local
-    from upmri.server.order import Order, check
+    from upmri.server.order import Order, check_order
     from upmri.server.process import WorkerProcess
 
-    allowed = tuple(allow or methods.names())
+    allowed = tuple(allow or methods.method_names())
     for name in (*allowed, method):
-        methods.find(name)
+        methods.find_method(name)
     if method not in allowed:
-        raise InputError(f"--method: {method} is not among those offered (--allow {' '.join(allowed)})")
-    check(order := Order(method=method))
-    limits, counted, lines = Limits().changed(limit or ()), Metrics(), Log(log)
+        raise InputError(f"{method} is not among those offered (--allow {' '.join(allowed)})", field="--method")
+    check_order(order := Order(method=method))
+    try:
+        limits = Limits().changed(limit or ())
+    except InputError as error:
+        raise error.within(field="--limit") from error
     if not is_local(host):
         console.warn(
             f"listening at {host}: MRD has neither passwords nor encryption, so anyone who reaches this port can send "
-            "scans and read images; use a tunnel or a network of its own (docs/server.md)"
+            "scans and read images; use a tunnel or a separate network (docs/server.md)"
         )
-    worker = WorkerProcess(device, method, lines, counted)
-    house = House(limits, order, allowed, Dispatcher(worker, limits, lines, counted), lines, counted)
-    try:
-        Server(host, port, house, health_port).serve()
-    finally:
-        lines.close()
+    with log_to(log, counters := Counters()):
+        dispatcher = Dispatcher(WorkerProcess(device, method, counters), limits, counters)
+        Server(host, port, Shared(limits, order, allowed, dispatcher, counters), health_port).serve()
 
 
-@app.command()
-def stream(
+@app.command("stream")
+def stream_scan(
     scan: Annotated[Path, typer.Argument(help="A scan of any supported format.")],
-    to: Annotated[str, typer.Option(metavar="HOST:PORT", help="The server.")] = f"127.0.0.1:{_PORT}",
+    to: Annotated[str, typer.Option(metavar="HOST:PORT", help="Address of the server.")] = f"127.0.0.1:{_PORT}",
     method: Annotated[str, typer.Option("--method", "-m", help="One of `upmri methods`.")] = DEFAULT,
-    model: Annotated[str | None, typer.Option(metavar="NAME", help="Weights by the name they have there.")] = None,
-    slices: Annotated[str | None, typer.Option(help="Which slices, as in 3:7; not of ISMRMRD files.")] = None,
-    steps: Annotated[int | None, typer.Option(help="Iterations, where the method has them.")] = None,
-    samples: Annotated[int, typer.Option(help="More than one: ask for deviations, from so many images.")] = 1,
-    adapt: Annotated[int | None, typer.Option(help="Steps of training on each slice itself, first.")] = None,
+    model: Annotated[str | None, typer.Option(metavar="NAME", help="Name of the weights at the server.")] = None,
+    slices: Annotated[str | None, typer.Option(help="Slices to send, such as 3:7; not for ISMRMRD files.")] = None,
+    steps: Annotated[int | None, typer.Option(help="Iterations, if the method has them.")] = None,
+    samples: Annotated[
+        int, typer.Option(help="Images to draw; with more than one, standard deviations are sent, too.")
+    ] = 1,
+    adapt: Annotated[
+        int | None, typer.Option(help="Steps of training on each slice, before its reconstruction.")
+    ] = None,
     mirrors: Mirrors = False,
     damping: Annotated[
         float | None, typer.Option("--lambda", help="Regularisation; from the noise by default.")
     ] = None,
     target: Annotated[Path | None, typer.Option("--out", "-o", help="File to write, as in `upmri recon`.")] = None,
     keep_phase: Annotated[bool, typer.Option("--complex", help="Keep the phase in NIfTI.")] = False,
-    wait: Annotated[float, typer.Option(help="Seconds to wait for the server's next word.")] = 600.0,
+    wait: Annotated[float, typer.Option(help="Seconds to wait for the next message of the server.")] = 600.0,
     overwrite: Overwrite = False,
     seed: Seed = 0,
     quiet: Quiet = False,

@@ -1,18 +1,19 @@
-"""Keep memory that was freed: a network asks for the same again at once, and fresh pages can cost half of its time."""
+"""Keep freed memory in the process: a network needs the same sizes again and again, and new pages are slow."""
 
 from __future__ import annotations
 
 import ctypes
 
-# Of glibc's mallopt: how many pieces may come in pages of their own, which go back when freed, and how much may lie
-# free at the end of the heap before it is given back.
+# Parameters of glibc's mallopt: the number of blocks in pages of their own, which are returned to the system when they
+# are freed, and the free memory at the end of the heap above which it is returned.
 _MMAP_MAX, _TRIM_THRESHOLD, _NEVER = -4, -1, 2**31 - 1
 
 
 def keep_freed() -> bool:
-    """Ask the C library to keep what is freed, for this process; False where there is no way to ask.
+    """Ask the C library to keep freed memory in this process; return False where this is not possible.
 
-    The command line does. A library should not, so Python code that reconstructs much on the CPU may.
+    It can halve the time of a reconstruction on the CPU. It changes the whole process, so the command line calls it and
+    the library does not; Python code that reconstructs many scans may call it.
     """
     try:
         mallopt = ctypes.CDLL(None).mallopt

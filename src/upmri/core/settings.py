@@ -1,6 +1,6 @@
 """From YAML to dataclasses: every key known, every value of its type, or an :class:`InputError` with the field.
 
-pydantic and yaml are imported where they are used: dataclasses that are constructed directly do not need them.
+pydantic and yaml are imported where they are used: training and inference run on machines that have neither.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import functools
 import re
 import reprlib
 import typing
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -73,8 +74,11 @@ def build(kind: type[T], value: Any, field: str = "") -> T:
     """
     if isinstance(value, kind):  # works without pydantic
         return value
-    from pydantic import ValidationError
-
+    try:
+        from pydantic import ValidationError
+    except ModuleNotFoundError:
+        warnings.warn("pydantic is not installed: the types of settings are not checked", stacklevel=2)
+        return typing.cast(T, _construct(kind, value))
     try:
         (built,) = _validator(kind).validate_python([value])  # type: ignore[arg-type]  # a class is hashable
     except ValidationError as error:
@@ -83,6 +87,18 @@ def build(kind: type[T], value: Any, field: str = "") -> T:
         first = min(details, key=lambda detail: detail["type"] != "unexpected_keyword_argument")
         raise _input_error(kind, first, field) from error
     return typing.cast(T, built)
+
+
+def _construct(kind: Any, value: Any) -> Any:
+    """Make a dataclass on a machine for training that has torch and no pydantic; only ranges are checked."""
+    if isinstance(value, list):
+        return tuple(_construct(None, item) for item in value)
+    kinds = [kind, *typing.get_args(kind)]
+    kind = next((one for one in kinds if dataclasses.is_dataclass(one)), None)
+    if kind is None or not isinstance(value, Mapping):
+        return value
+    hints = typing.get_type_hints(kind)
+    return kind(**{key: _construct(hints.get(key), item) for key, item in value.items()})
 
 
 @functools.cache

@@ -1,4 +1,4 @@
-"""How good an image is, in numbers and in figures."""
+"""Evaluation of images: metrics, figures, report pages and benchmarks."""
 
 from upmri.evaluation.comparison import comparison
 from upmri.evaluation.metrics import evaluate, nmse, psnr, ssim

@@ -1,6 +1,6 @@
-"""Figures of reconstructions beside the truth.
+"""Figures of reconstructions beside the reference.
 
-Drawn with matplotlib's object interface alone: no pyplot, no window, no state shared with the caller's own figures.
+Only matplotlib's object interface is used: no pyplot, no window, no state shared with the caller's own figures.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from torch import Tensor
 
 from upmri.core.errors import InputError
 from upmri.evaluation.metrics import evaluate
+from upmri.formats import atomic
 from upmri.physics.fourier import fft2c
 
 if TYPE_CHECKING:
@@ -38,9 +39,9 @@ _GAP = 0.05  # between images
 _MARGIN = 0.12
 _HEAD = 0.48  # name and scores above an image
 _TITLE = 0.34
-_NOTE = 0.24  # what the row of k-space is, above it
+_NOTE = 0.24  # the note above the row of k-space
 
-# dB of the peak below which k-space is black whatever the reference has there.
+# dB of the peak; k-space below it is always black.
 _DEEPEST = -120
 
 
@@ -69,36 +70,37 @@ def comparison(
     images
         Name → x, shaped like the reference.
     path
-        Where to save the figure, in the format its suffix names (``.png``, ``.pdf``, ``.svg``); None saves nothing.
+        File to write, in the format of its suffix (``.png``, ``.pdf``, ``.svg``); an existing file is replaced. None
+        saves nothing.
     scores
-        Name → {"psnr": …, "ssim": …} to print under the name; by default those of the slice shown.
+        Name → {"psnr": …, "ssim": …}, printed under the name; by default the scores of the slice shown.
     error_gain
-        How much the errors are magnified.
+        Factor by which the errors are magnified.
     title
-        Printed above all.
+        Text above the figure.
     slice
-        Which slice to show; the middle one when None.
+        Index of the slice to show; the middle one when None.
     wrap
-        Images in a row, at the most, besides the reference, which every row has; None puts all into one.
+        Most images in a row, not counting the reference, which every row shows; None puts all in one row.
     light
-        On white, for paper; on black by default, for screens.
+        White background, for paper; by default black, for screens.
     kspace
-        Add a row with the k-space of each image, log |F x|: which lines are there, and which were filled in. All share
-        one window, from the 1st to the 99.9th percentile of log |F x₀|. Where an image is real, all are taken for
-        magnitudes, of which k-space is symmetric and its lines not those that were measured; the row says which it is.
+        Add a row with the k-space of each image, log |F x|: it shows which lines were filled in. All share one window,
+        from the 1st to the 99.9th percentile of log |F x₀|. If one image is real, the k-space of all magnitudes is
+        shown, which is symmetric and does not show the measured lines. A note above the row states which it is.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    x0 = _picked("reference", reference, slice)
-    xs = {name: _picked(name, image, slice) for name, image in images.items()}
+    x0 = _one_slice("reference", reference, slice)
+    xs = {name: _one_slice(f"images.{name}", image, slice) for name, image in images.items()}
     _check(x0, xs, error_gain)
     if scores is None:
         scores = {name: evaluate(x, x0) for name, x in xs.items()}
 
     look = _LIGHT if light else _DARK
     names = list(xs)
-    length = len(names) if wrap is None else -(-len(names) // -(-len(names) // max(1, wrap)))  # rows of even length
+    length = len(names) if wrap is None else -(-len(names) // -(-len(names) // max(1, wrap)))  # rows of equal length
     bands = [names[i : i + length] for i in range(0, len(names), length)]
     panel = _PANEL * x0.shape[0] / x0.shape[1]
     band = _HEAD + 2 * panel + _GAP + (_NOTE + panel if kspace else 0)
@@ -122,13 +124,14 @@ def comparison(
     if path is not None:
         path = Path(path)
         if path.suffix[1:].lower() not in canvas.get_supported_filetypes():
-            raise InputError(f"path: expected a .png, .pdf or .svg file, got {path.name!r}")
-        figure.savefig(path, dpi=_DPI)
+            raise InputError(f"expected a .png, .pdf or .svg file, got {path.name!r}", field="path")
+        with atomic.staged(path, overwrite=True) as stage:
+            figure.savefig(stage, dpi=_DPI)
     return figure
 
 
 class _Spectra(NamedTuple):
-    """log |F x| in dB of the reference's peak, the window they are shown in, and what they are of."""
+    """k-space to draw: log |F x| in dB relative to the reference's peak, the window, and the note above the row."""
 
     reference: Tensor
     images: dict[str, Tensor]
@@ -139,7 +142,7 @@ class _Spectra(NamedTuple):
     def of(cls, x0: Tensor, xs: Mapping[str, Tensor]) -> _Spectra:
         whole = all(x.is_complex() for x in (x0, *xs.values()))
         y0, *ys = (fft2c(x if whole else x.abs()).abs() for x in (x0, *xs.values()))
-        peak = y0.max().clamp_min(1e-30)  # of a blank slice it is 0
+        peak = y0.max().clamp_min(1e-30)  # 0 for a blank slice
         floor = peak * 10 ** (_DEEPEST / 20)
         first, *rest = (20 * (y.clamp_min(floor) / peak).log10() for y in (y0, *ys))
         low, high = first.quantile(0.01).item(), first.quantile(0.999).item()
@@ -149,29 +152,31 @@ class _Spectra(NamedTuple):
 
 def _check(x0: Tensor, xs: Mapping[str, Tensor], error_gain: float) -> None:
     if not xs:
-        raise InputError("images: expected at least one to compare with the reference")
+        raise InputError("expected at least one to compare with the reference", field="images")
     for name, x in xs.items():
         if x.shape != x0.shape:
-            raise InputError(f"{name}: expected the reference's shape {tuple(x0.shape)}, got {tuple(x.shape)}")
+            raise InputError(
+                f"expected the reference's shape {tuple(x0.shape)}, got {tuple(x.shape)}", field=f"images.{name}"
+            )
     if not error_gain > 0:
-        raise InputError(f"error_gain: expected a factor > 0, got {error_gain!r}")
+        raise InputError(f"expected a factor > 0, got {error_gain!r}", field="error_gain")
 
 
-def _picked(name: str, image: Tensor, index: int | None) -> Tensor:
-    """One slice of an image, (H, W) in single precision on the CPU."""
+def _one_slice(field: str, image: Tensor, index: int | None) -> Tensor:
+    """Return one slice of an image, (H, W) in single precision on the CPU."""
     image = torch.as_tensor(image).detach().cpu()
     if image.ndim == 2:
         image = image[None]
     if image.ndim != 3 or 0 in image.shape:
-        raise InputError(f"{name}: expected (slice, H, W) or (H, W), got {tuple(image.shape)}")
+        raise InputError(f"expected (slice, H, W) or (H, W), got {tuple(image.shape)}", field=field)
     index = len(image) // 2 if index is None else index
     if not -len(image) <= index < len(image):
-        raise InputError(f"slice: expected one of the {len(image)} slices of {name}, got {index}")
+        raise InputError(f"expected one of the {len(image)} slices of {field}, got {index}", field="slice")
     return image[index].to(torch.complex64 if image.is_complex() else torch.float32)
 
 
 def _row(figure: Figure, columns: int, panel: float, above: float) -> Any:
-    """Axes of a row of panels of some height, so many inches below the figure's upper edge."""
+    """Return the axes of a row of panels of height ``panel``, ``above`` inches below the figure's upper edge."""
     width, height = figure.get_size_inches()
     box = {"left": _MARGIN / width, "right": 1 - _MARGIN / width}
     box |= {"top": 1 - above / height, "bottom": 1 - (above + panel) / height, "wspace": _GAP / _PANEL}
@@ -189,7 +194,7 @@ def _draw_images(
     gain: float,
     look: _Look,
 ) -> None:
-    """Fill two rows: magnitudes, and errors beneath them."""
+    """Fill two rows: magnitudes above, errors below."""
     (first, *images), (beneath, *errors) = rows
     top = x0.abs().quantile(0.995).item()
     _draw(first, x0.abs(), (0, top), "gray")
@@ -202,7 +207,7 @@ def _draw_images(
 
 
 def _draw_spectra(row: Sequence[Any], spectra: _Spectra, names: Sequence[str], look: _Look) -> None:
-    """Fill a row with k-space, the reference's first, and say above it what it is."""
+    """Fill a row with k-space, that of the reference first, and write the note above it."""
     for axes, values in zip(row, (spectra.reference, *(spectra.images[name] for name in names)), strict=False):
         _draw(axes, values, spectra.window, "gray")
     place = {"xycoords": "axes fraction", "textcoords": "offset points"}
@@ -215,7 +220,7 @@ def _draw(axes: Axes, values: Tensor, window: tuple[float, float], colours: str)
 
 
 def _pair(axes: Axes, look: _Look, at: tuple[float, float], raise_by: float, name: str, line: str) -> None:
-    """Write a name, and a fainter line under it, centred at a fraction of the axes, raised by some points."""
+    """Write a name and a fainter line under it, centred at a fraction of the axes and raised by some points."""
     for text, offset, colour, size, weight in (
         (name, 14, look.ink, 10.5, "bold"),
         (line, 0, look.faint, 8.5, "normal"),
@@ -243,7 +248,7 @@ def _line(scores: Mapping[str, float]) -> str:
 
 
 def _colour_bar(axes: Axes, look: _Look, error: AxesImage, top: float, gain: float) -> None:
-    """Fill the place under the reference, which has no error, with the errors' scale."""
+    """Draw the colour bar of the errors under the reference, which has no error."""
     beside = axes.inset_axes((0.88, 0.06, 0.05, 0.88))
     bar = axes.figure.colorbar(error, cax=beside)
     bar.outline.set_visible(False)

@@ -1,6 +1,6 @@
-"""Figures for papers: images beside the truth, distributions as violins, means as curves. PDF and SVG are vectors.
+"""Figures for papers: images beside the reference, distributions as violins, means as curves, also as PDF and SVG.
 
-Colours are distinguishable with colour blindness: grey and inferno for images and errors, Okabe and Ito's for lines.
+Colours are safe for colour blindness: grey and inferno for images and errors, those of Okabe and Ito for lines.
 """
 
 from upmri.evaluation.comparison import comparison

@@ -3,11 +3,11 @@
 x is the image, x₀ the reference. Both are turned into magnitudes and compared as they are: neither is rescaled. Sums
 run in float64.
 
-``per="slice"`` gives one value a slice, with the slice's own maximum as peak; ``per="volume"`` gives one value for all
-slices together, with the volume's maximum as peak (fastMRI's convention).
+``per="slice"`` gives one value for each slice, with the slice's own maximum as peak; ``per="volume"`` gives one value
+for all slices together, with the volume's maximum as peak (fastMRI's convention).
 
-``support`` says where the object is. Both images are set to 0 outside of it; PSNR and NMSE then average over its pixels
-alone, SSIM over the windows whose centre lies in it. Without it every pixel counts.
+``support`` is the region of the object. Both images are set to 0 outside it; PSNR and NMSE then average over its pixels
+only, SSIM over the windows whose centre lies in it. Without it every pixel counts.
 """
 
 from __future__ import annotations
@@ -38,13 +38,14 @@ def psnr(image: Image, reference: Image, support: Image | None = None, per: Per 
     image, reference
         x and x₀, (slice, H, W) or (H, W), complex or real.
     support
-        Where to compare, bool (slice, H, W) or (H, W).
+        Region to compare, bool (slice, H, W) or (H, W).
     per
-        "slice" or "volume".
+        "slice" for one value for each slice, "volume" for one value of all slices together.
 
     Returns
     -------
-    float64, (slice,) per slice, () per volume; so for :func:`ssim` and :func:`nmse`.
+    Tensor
+        float64, (slice,) per slice, () per volume; the same holds for :func:`ssim` and :func:`nmse`.
     """
     x, x0, inside = _comparable(image, reference, support)
     mse = _sum((x - x0) ** 2, per) / _sum(inside, per)
@@ -54,7 +55,7 @@ def psnr(image: Image, reference: Image, support: Image | None = None, per: Per 
 def nmse(image: Image, reference: Image, support: Image | None = None, per: Per = "slice") -> Tensor:
     """Normalised mean squared error, ‖|x| − |x₀|‖² / ‖x₀‖²; parameters as for :func:`psnr`."""
     x, x0, _ = _comparable(image, reference, support)
-    _peak(x0, per)  # refuses a reference that is 0
+    _peak(x0, per)  # raises an error for a reference that is 0
     return _sum((x - x0) ** 2, per) / _sum(x0**2, per)
 
 
@@ -69,7 +70,9 @@ def ssim(image: Image, reference: Image, support: Image | None = None, per: Per 
     """
     x, x0, inside = _comparable(image, reference, support)
     if min(x.shape[-2:]) < _WINDOW:
-        raise InputError(f"image: SSIM needs at least {_WINDOW}×{_WINDOW} pixels, got {x.shape[-2]}×{x.shape[-1]}")
+        raise InputError(
+            f"SSIM needs at least {_WINDOW}×{_WINDOW} pixels, got {x.shape[-2]}×{x.shape[-1]}", field="image"
+        )
     peak = _peak(x0, per).reshape(-1, 1, 1)
     c1, c2 = (_K1 * peak) ** 2, (_K2 * peak) ** 2
 
@@ -83,45 +86,46 @@ def ssim(image: Image, reference: Image, support: Image | None = None, per: Per 
     centres = inside[:, margin, margin]
     count = _sum(centres, per)
     if not bool((count > 0).all()):
-        raise InputError(f"support: no {_WINDOW}×{_WINDOW} window of the image is centred in it")
+        raise InputError(f"no {_WINDOW}×{_WINDOW} window of the image is centred in it", field="support")
     return _sum(similarity * centres, per) / count
 
 
 def evaluate(
     rec: Reconstruction | Image, reference: Image | None = None, support: Image | None = None
 ) -> dict[str, float]:
-    """Compare a reconstruction with the truth: ``{"psnr": …, "ssim": …, "nmse": …}``, means over slices.
+    """Compare a reconstruction with the reference: ``{"psnr": …, "ssim": …, "nmse": …}``, means over slices.
 
     Parameters
     ----------
     rec
         A Reconstruction, or an image (slice, H, W) or (H, W).
     reference
-        x₀, shaped alike; the reconstruction's own reference when not given.
+        x₀, of the same shape; by default the reference of the reconstruction.
     support
-        Where to compare, bool (slice, H, W) or (H, W).
+        Region to compare, bool (slice, H, W) or (H, W).
     """
     image = rec.image if isinstance(rec, Reconstruction) else rec
     if reference is None and isinstance(rec, Reconstruction):
         reference = rec.reference
     if reference is None:
-        raise InputError("reference: there is none to compare with; expected one shaped like the image")
+        raise InputError("there is no image to compare with; expected one shaped like the image", field="reference")
     return {f.__name__: f(image, reference, support).mean().item() for f in (psnr, ssim, nmse)}
 
 
 def _comparable(image: Image, reference: Image, support: Image | None) -> tuple[Tensor, Tensor, Tensor]:
-    """|x|, |x₀| (0 outside the support) and the support, all float64 (slice, H, W) on the image's device."""
+    """Return |x|, |x₀| (0 outside the support) and the support, all float64 (slice, H, W) on the image's device."""
     x, x0 = _magnitude("image", image), _magnitude("reference", reference)
     if x.shape != x0.shape:
-        raise InputError(f"reference: expected the image's shape {tuple(x.shape)}, got {tuple(x0.shape)}")
+        raise InputError(f"expected the image's shape {tuple(x.shape)}, got {tuple(x0.shape)}", field="reference")
     x0 = x0.to(x.device)
     if support is None:
         return x, x0, torch.ones_like(x)
     inside = _tensor("support", support).to(x.device)
     if inside.dtype != torch.bool or inside.shape not in (x.shape, x.shape[1:]):
         raise InputError(
-            f"support: expected booleans of shape {tuple(x.shape)} or {tuple(x.shape[1:])}, "
-            f"got {inside.dtype} {tuple(inside.shape)}".replace("torch.", "")
+            f"expected booleans of shape {tuple(x.shape)} or {tuple(x.shape[1:])}, "
+            f"got {inside.dtype} {tuple(inside.shape)}".replace("torch.", ""),
+            field="support",
         )
     inside = inside.expand_as(x)
     return x * inside, x0 * inside, inside.to(x)
@@ -134,7 +138,7 @@ def _magnitude(name: str, value: Image) -> Tensor:
     if magnitude.ndim == 2:
         magnitude = magnitude[None]
     if magnitude.ndim != 3 or 0 in magnitude.shape:
-        raise InputError(f"{name}: expected (slice, H, W) or (H, W), got {tuple(tensor.shape)}")
+        raise InputError(f"expected (slice, H, W) or (H, W), got {tuple(tensor.shape)}", field=name)
     return magnitude
 
 
@@ -145,7 +149,7 @@ def _tensor(name: str, value: Image) -> Tensor:
         array = np.array(value)
         return torch.from_numpy(array.astype(array.dtype.newbyteorder("="), copy=False))
     except (TypeError, ValueError) as error:
-        raise InputError(f"{name}: expected a numeric array or tensor, got {type(value).__name__}") from error
+        raise InputError(f"expected a numeric array or tensor, got {type(value).__name__}", field=name) from error
 
 
 def _means(values: Tensor) -> Tensor:
@@ -156,14 +160,14 @@ def _means(values: Tensor) -> Tensor:
 def _sum(values: Tensor, per: Per) -> Tensor:
     """Sum (slice, H, W) over the pixels of each slice, or of all."""
     if per not in ("slice", "volume"):
-        raise InputError(f'per: expected "slice" or "volume", got {per!r}')
+        raise InputError(f'expected "slice" or "volume", got {per!r}', field="per")
     return values.sum((1, 2)) if per == "slice" else values.sum()
 
 
 def _peak(x0: Tensor, per: Per) -> Tensor:
-    """max|x₀| of each slice, (slice,), or of all, (); refuses a reference without a finite positive one."""
+    """Return max|x₀| of each slice, (slice,), or of all, (); an error unless it is finite and positive."""
     peak = x0.amax((1, 2)) if per == "slice" else x0.max()
     if not bool(((peak > 0) & peak.isfinite()).all()):
-        where = "a slice" if per == "slice" else "the volume"
-        raise InputError(f"reference: {where} is 0 everywhere in the support; expected a finite image that is not")
+        what = "a slice" if per == "slice" else "the volume"
+        raise InputError(f"{what} is 0 or not finite in the support; expected a finite image", field="reference")
     return peak

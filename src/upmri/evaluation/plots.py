@@ -1,6 +1,6 @@
-"""Plots for papers: distributions as violins, means as curves. Vector files, one look, colours that all can tell apart.
+"""Plots for papers: distributions as violins, means as curves, in colours that are safe for colour blindness.
 
-Drawn with matplotlib's object interface alone: no pyplot, no window, no state shared with the caller's own figures.
+Only matplotlib's object interface is used: no pyplot, no window, no state shared with the caller's own figures.
 """
 
 from __future__ import annotations
@@ -12,18 +12,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from upmri.core.errors import InputError
+from upmri.formats import atomic
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Okabe and Ito's, dark ones first, without the yellow that paper swallows.
+# The colours of Okabe and Ito, dark ones first, without yellow, which is hard to see on white.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 _MARKERS = "osD^vP*"
 _WIDTH, _HEIGHT = 3.4, 2.4  # inches of a panel
-_HANDLE, _LETTER = 0.6, 0.065  # inches of a legend's entry: its line and gap, and every letter
-_LINE = 0.17  # of its lines
-_TICKS = 8
+_HANDLE, _LETTER = 0.6, 0.065  # width in inches of a legend entry: its line and gap, and each letter
+_LINE = 0.17  # height in inches of a line of the legend
+_TICKS = 8  # most settings that are labelled one by one
 _STYLE: Any = {
     "font.size": 8,
     "axes.spines.top": False,
@@ -41,27 +42,27 @@ _STYLE: Any = {
 def violins(
     panels: Mapping[str, Mapping[str, Mapping[str, Sequence[float]]]], path: str | Path, *, ylabel: str = "PSNR (dB)"
 ) -> Path:
-    """Draw distributions: a panel each, in it a place on the axis each, and there a violin of every series.
+    """Draw distributions: one violin for each series, grouped along the axis, in one or more panels.
 
     Parameters
     ----------
     panels
-        Title → place → series → values. A dot is the mean, a bar the range of the middle half.
+        Title → group on the axis → series → values. A dot is the mean, a bar spans the middle half of the values.
     path
-        ``.pdf``, ``.svg`` or ``.png``.
+        File to write: ``.pdf``, ``.svg`` or ``.png``. An existing file is replaced.
     ylabel
-        What the values are.
+        Label of the values.
     """
-    series = list(dict.fromkeys(name for places in panels.values() for at in places.values() for name in at))
+    series = list(dict.fromkeys(name for groups in panels.values() for group in groups.values() for name in group))
 
     def draw(axes: Axes, title: str) -> None:
-        places = panels[title]
+        groups = panels[title]
         width = 0.8 / max(1, len(series))
-        for i, at in enumerate(places):
+        for i, group in enumerate(groups):
             for j, name in enumerate(series):
-                if name not in places[at]:
+                if name not in groups[group]:
                     continue
-                values, x = np.asarray(places[at][name], float), i + (j - (len(series) - 1) / 2) * width
+                values, x = np.asarray(groups[group][name], float), i + (j - (len(series) - 1) / 2) * width
                 colour = COLOURS[j % len(COLOURS)]
                 if len(values) > 2 and values.std() > 0:
                     body = axes.violinplot([values], [x], widths=0.92 * width, showextrema=False)["bodies"][0]  # type: ignore[index]
@@ -69,7 +70,7 @@ def violins(
                 axes.plot([x, x], np.quantile(values, [0.25, 0.75]), color=colour, linewidth=2.2)
                 label = name if i == 0 else None
                 axes.plot(x, values.mean(), "o", color="white", markeredgecolor=colour, markersize=4, label=label)
-        axes.set_xticks(range(len(places)), labels=list(places))
+        axes.set_xticks(range(len(groups)), labels=list(groups))
         axes.grid(axis="x", visible=False)
 
     return _save(list(panels), draw, path, ylabel, legend=len(series) > 1)
@@ -83,16 +84,16 @@ def curves(
     ylabel: str = "PSNR (dB)",
     log: bool = False,
 ) -> Path:
-    """Draw means over a setting, a panel each, with the standard error of each mean.
+    """Draw means over a setting, with the standard error of each mean, in one or more panels.
 
     Parameters
     ----------
     panels
         Title → series → setting → values.
     path
-        ``.pdf``, ``.svg`` or ``.png``.
+        File to write: ``.pdf``, ``.svg`` or ``.png``. An existing file is replaced.
     xlabel, ylabel
-        What the setting and the values are.
+        Labels of the setting and of the values.
     log
         Whether the setting's axis is logarithmic.
     """
@@ -109,7 +110,7 @@ def curves(
         if log:
             axes.set_xscale("log")
         known = sorted({at for points in panels[title].values() for at in points})
-        if len(known) <= _TICKS:  # the settings themselves, instead of powers of ten
+        if len(known) <= _TICKS:  # label the settings themselves, not powers of ten
             axes.set_xticks(known, labels=[f"{at:g}" for at in known])
             axes.minorticks_off()
         axes.set_xlabel(xlabel)
@@ -124,9 +125,9 @@ def _save(titles: list[str], draw: Callable[[Axes, str], None], path: str | Path
 
     path = Path(path)
     if path.suffix.lower() not in (".pdf", ".svg", ".png"):
-        raise InputError(f"path: expected a .png, .pdf or .svg file, got {path.name!r}")
+        raise InputError(f"expected a .png, .pdf or .svg file, got {path.name!r}", field="path")
     if not titles:
-        raise InputError("panels: expected at least one")
+        raise InputError("expected at least one", field="panels")
     with mpl.rc_context(_STYLE):
         figure: Figure = Figure(figsize=(_WIDTH * len(titles), _HEIGHT), layout="constrained")
         FigureCanvasAgg(figure)
@@ -141,7 +142,8 @@ def _save(titles: list[str], draw: Callable[[Axes, str], None], path: str | Path
             columns = max(1, min(columns, len(names)))
             figure.set_size_inches(_WIDTH * len(titles), _HEIGHT + _LINE * -(-len(names) // columns))
             figure.legend(handles, names, loc="outside lower center", ncols=columns)
-        # No date in the file: the same figure is the same bytes.
+        # No date in the file, so that the same figure gives the same bytes.
         metadata = {".pdf": {"CreationDate": None}, ".svg": {"Date": None}}.get(path.suffix.lower(), {})
-        figure.savefig(path, dpi=200, metadata=metadata)
+        with atomic.staged(path, overwrite=True) as stage:
+            figure.savefig(stage, dpi=200, metadata=metadata)
     return path

@@ -1,96 +1,59 @@
-"""The door for files: a scan comes in by what its content is, a reconstruction goes out by its suffix.
+"""Reading of scans, recognised by their content, and writing of reconstructions, by their suffix.
 
-One file a format. To be read, a module offers what :class:`~upmri.formats.source.Reader` names and is listed in
-``_READERS``; to be written, its functions are listed in ``_WRITERS``.
+There is one file per format. :func:`register` adds further ones; :class:`~upmri.formats.source.Reader` says what a
+format needs to be read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from upmri.core.errors import InputError
 from upmri.core.scan import Reconstruction, Scan
-from upmri.formats import (
-    array,
-    atomic,
-    bart,
-    cfl,
-    cmrxrecon,
-    dicom,
-    fastmri,
-    guard,
-    images,
-    mrd,
-    native,
-    nifti,
-    png,
-    twix,
-)
+from upmri.formats import atomic, guard, hdf5, images, native, registry
 from upmri.formats.guard import MAX_BYTES
-from upmri.formats.source import Reader, Slices, Source
+from upmri.formats.registry import Writer, register
+from upmri.formats.source import Reader, SliceSelection, Source
 
 __all__ = [
     "MAX_BYTES",
-    "Slices",
+    "Reader",
+    "SliceSelection",
     "Source",
+    "Writer",
     "check_target",
     "load",
     "load_images",
     "load_reconstruction",
     "open_source",
+    "register",
     "save",
     "suffixes",
 ]
 
-Writer = Callable[[Reconstruction, Path], None]
 
-
-def _write_npy(rec: Reconstruction, path: Path) -> None:
-    with path.open("wb") as file:
-        np.save(file, rec.image.numpy())
-
-
-_READERS: tuple[Reader, ...] = (array, native, cmrxrecon, fastmri, mrd, twix, bart)
-
-# What each suffix writes for magnitudes and for complex images; None where the format knows only the other.
-_WRITERS: dict[str, tuple[Writer | None, Writer | None]] = {
-    ".nii.gz": (nifti.write_magnitude, nifti.write_complex),
-    ".nii": (nifti.write_magnitude, nifti.write_complex),
-    ".h5": (None, native.write_reconstruction),
-    ".npy": (None, _write_npy),
-    ".cfl": (None, cfl.write),
-    ".png": (png.write, None),
-    ".dcm": (dicom.write, None),
-}
-
-# Which of them are folders, and how to tell a file that UPMRI wrote in one.
-_FOLDERS: dict[str, atomic.Ours] = {".dcm": dicom.is_ours}
-
-
-def load(path: str | Path, slices: Slices = None, *, max_bytes: int = MAX_BYTES) -> Scan:
+def load(path: str | Path, slices: SliceSelection = None, *, max_bytes: int = MAX_BYTES) -> Scan:
     """Read a scan from a file of any supported format, recognised by its content.
 
     Parameters
     ----------
     path
-        The file.
+        Name of the file.
     slices
         Which slices to read, all when None: an index, a ``slice``, or text such as "3", "3:7", "-4:" or "::2". The
         others are not read from disk.
     max_bytes
-        Memory it may take; more is refused before it is asked for.
+        Most bytes of memory for the scan; a larger one is refused before memory is allocated.
     """
     with open_source(path, max_bytes=max_bytes) as source:
         return source.read(slices)
 
 
 def open_source(path: str | Path, *, max_bytes: int = MAX_BYTES) -> Source:
-    """Open a scan without reading it, to learn its size or to take it slice by slice.
+    """Open a scan without reading it, to find out its size or to read it slice by slice.
 
     >>> with upmri.formats.open_source("scan.h5") as source:  # doctest: +SKIP
     ...     for index in range(source.slices):
@@ -99,10 +62,11 @@ def open_source(path: str | Path, *, max_bytes: int = MAX_BYTES) -> Source:
     path = Path(path)
     with guard.naming(path):
         head = guard.head(path)
-        for reader in _READERS:
+        for reader in registry.readers():
             if reader.recognise(path, head):
                 return reader.open_source(path, max_bytes)
-        raise InputError(f"not a kind of file that is known; expected {' or '.join(r.READS for r in _READERS)}")
+        known = " or ".join(reader.READS for reader in registry.readers())
+        raise InputError(f"not a kind of file that is known; expected {known}")
 
 
 def load_reconstruction(path: str | Path, *, max_bytes: int = MAX_BYTES) -> Reconstruction:
@@ -110,7 +74,7 @@ def load_reconstruction(path: str | Path, *, max_bytes: int = MAX_BYTES) -> Reco
     path = Path(path)
     with guard.naming(path):
         guard.head(path)
-        if not guard.is_hdf5(path):
+        if not hdf5.is_hdf5(path):
             raise InputError("expected a reconstruction that UPMRI saved as .h5")
         return native.read_reconstruction(path, max_bytes)
 
@@ -119,7 +83,7 @@ def load_images(path: str | Path, *, max_bytes: int = MAX_BYTES) -> NDArray[Any]
     """Read images, magnitude or complex, as (slice, row, column), from .npy or NIfTI, recognised by content."""
     path = Path(path)
     with guard.naming(path):
-        return images.read(path, max_bytes)
+        return images.read_images(path, max_bytes)
 
 
 def save(
@@ -129,19 +93,19 @@ def save(
     overwrite: bool = False,
     complex: bool = False,  # noqa: A002
 ) -> Path:
-    """Write a reconstruction in the format its suffix names, whole or not at all.
+    """Write a reconstruction in the format that its suffix names, completely or not at all.
 
     Parameters
     ----------
     rec
-        The reconstruction. Only .h5 keeps all of it; the others keep the image, NIfTI and DICOM also its deviations.
+        Reconstruction to write. Only .h5 keeps all of it; the others keep the image, NIfTI and DICOM also its standard
+        deviations.
     path
-        Where to; see :func:`suffixes`.
+        Name of the file, or for .dcm of the folder; :func:`suffixes` lists the known ends.
     overwrite
-        Replace a file that is there already, which is otherwise an error; a folder only if UPMRI wrote all in it.
+        Whether an existing file is replaced, which is otherwise an error; a folder only if UPMRI wrote all in it.
     complex
-        Keep the phase in NIfTI, which has magnitudes by default; .h5, .npy and .cfl keep it always, .png and
-        .dcm never.
+        Whether NIfTI keeps the phase; .h5, .npy and .cfl keep it always, .png and .dcm never.
     """
     path = Path(path)
     write, ours = _writer(path, complex)
@@ -157,27 +121,23 @@ def check_target(
     complex: bool = False,  # noqa: A002
     deviations: bool = False,
 ) -> None:
-    """Tell before a long reconstruction, of one image or with ``deviations``, what :func:`save` would say after it."""
+    """Check before a long reconstruction that :func:`save` could write it; ``deviations``: with standard deviations."""
     path = Path(path)
-    write, ours = _writer(path, complex)
-    atomic.check(path, overwrite=overwrite, ours=ours)
-    if deviations and write is dicom.write:
-        dicom.find_highdicom()
-    elif deviations and write in (nifti.write_magnitude, nifti.write_complex):
-        atomic.check(nifti.beside(path), overwrite=overwrite)
+    _, ours = _writer(path, complex)
+    atomic.check_writable(path, overwrite=overwrite, ours=ours)
+    _, kind = registry.written_format(path)
+    if deviations and kind.check_std is not None:
+        kind.check_std(path, overwrite)
 
 
 def _writer(path: Path, complex: bool) -> tuple[Writer, atomic.Ours | None]:  # noqa: A002
-    suffix = next((known for known in _WRITERS if path.name.lower().endswith(known)), None)
-    if suffix is None:
-        raise InputError(f"{path}: expected a name that ends in {', '.join(_WRITERS)}")
-    magnitude, phased = _WRITERS[suffix]
-    writer = phased if complex else magnitude or phased
+    suffix, kind = registry.written_format(path)
+    writer = kind.complex if complex else kind.magnitude or kind.complex
     if writer is None:
-        raise InputError(f"{path}: {suffix} holds magnitudes only; expected another suffix for complex images")
-    return writer, _FOLDERS.get(suffix)
+        raise InputError(f"{suffix} holds magnitudes only; expected another suffix for complex images", path=path)
+    return writer, kind.ours
 
 
 def suffixes() -> tuple[str, ...]:
     """Return the suffixes that :func:`save` knows."""
-    return tuple(_WRITERS)
+    return tuple(registry.written_formats())

@@ -1,4 +1,4 @@
-"""Writing that is whole or absent: what is asked for appears complete under its name, or nothing does."""
+"""Atomic writing: a result appears complete under its name, or not at all."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from pathlib import Path
 from upmri.core.errors import InputError
 
 Ours = Callable[[Path], bool]
-"""Whether this program wrote a file."""
+"""Returns whether this program wrote a file."""
 
 
 @contextmanager
 def staged(path: Path, *, overwrite: bool, ours: Ours | None = None) -> Iterator[Path]:
-    """Yield a path of the same name in a hidden folder beside; what is written there appears together, or not at all.
+    """Yield a path of the same name in a hidden folder beside it; what is written there is published together.
 
     A format of several files writes them side by side, or into a folder. An error, in the writing or in the
     publishing, leaves what was there before as it was.
@@ -25,14 +25,14 @@ def staged(path: Path, *, overwrite: bool, ours: Ours | None = None) -> Iterator
     Parameters
     ----------
     path
-        Where the result shall be.
+        Path of the result.
     overwrite
-        Whether files that are there already may be replaced; otherwise they are an :class:`InputError`.
+        Whether existing files may be replaced; otherwise they are an :class:`InputError`.
     ours
-        Given when the result is a folder, which is then made here, empty. A folder that is there already is replaced
-        only when all it holds are files of which this is true; nobody else's files are ever removed.
+        Given when the result is a folder, which is then created here, empty. An existing folder is replaced only when
+        this is true of all files in it; files of other programs are never removed.
     """
-    check(path, overwrite=overwrite, ours=ours)
+    check_writable(path, overwrite=overwrite, ours=ours)
     stage = _hidden(path)
     try:
         result = stage / path.name
@@ -53,15 +53,15 @@ def staged(path: Path, *, overwrite: bool, ours: Ours | None = None) -> Iterator
     _sync(path.parent)
 
 
-def check(path: Path, *, overwrite: bool, ours: Ours | None = None) -> None:
-    """Tell before the work is done whether a file, or with ``ours`` a folder, could be written there."""
+def check_writable(path: Path, *, overwrite: bool, ours: Ours | None = None) -> None:
+    """Refuse a path where a file, or with ``ours`` a folder, could not be written, before the work is done."""
     if not path.parent.is_dir():
-        raise InputError(f"{path}: expected a folder that exists, there is no {path.parent}")
+        raise InputError(f"expected a folder that exists, there is no {path.parent}", path=path)
     if ours is None:
         _check_free(path, overwrite)
     elif os.path.lexists(path):
         if not overwrite:
-            raise InputError(_taken(path))
+            raise _taken(path)
         _own(path, path, ours)
 
 
@@ -70,7 +70,7 @@ def _hidden(path: Path) -> Path:
     try:
         return Path(tempfile.mkdtemp(prefix=".upmri-", dir=path.parent))
     except OSError as error:
-        raise InputError(f"{path}: cannot write in {path.parent}: {error.strerror}") from error
+        raise InputError(f"cannot write in {path.parent}: {error.strerror}", path=path) from error
 
 
 def _publish(files: list[Path], folder: Path, overwrite: bool) -> None:
@@ -96,25 +96,25 @@ def _publish(files: list[Path], folder: Path, overwrite: bool) -> None:
 
 
 def _publish_folder(folder: Path, target: Path, overwrite: bool, ours: Ours) -> None:
-    """Give a staged folder its final name; what had it before goes aside, and is removed once that has succeeded."""
-    check(target, overwrite=overwrite, ours=ours)
+    """Give a staged folder its final name; the folder that had it before is removed once that has succeeded."""
+    check_writable(target, overwrite=overwrite, ours=ours)
     if not os.path.lexists(target):
         try:
             folder.rename(target)
         except OSError as error:
             if os.path.lexists(target):  # another program was faster
-                raise InputError(_taken(target)) from error
+                raise _taken(target) from error
             raise
         return
     aside = _hidden(target)
     before = aside / target.name
     try:
         target.rename(before)
-        files = _own(before, target, ours)  # once more, now that nobody knows its name
+        files = _own(before, target, ours)  # once more, now that no other program knows its name
         folder.rename(target)
     except BaseException:
         if os.path.lexists(before):
-            before.rename(target)  # if even that fails, it stays where it is, and the error tells both names
+            before.rename(target)  # if even that fails, it stays where it is, and the error has both names
         aside.rmdir()
         raise
     for file in files:  # these and no others
@@ -126,12 +126,12 @@ def _publish_folder(folder: Path, target: Path, overwrite: bool, ours: Ours) -> 
 def _own(folder: Path, name: Path, ours: Ours) -> list[Path]:
     """Return the files of a folder that this program made, by whatever name; any other is an error."""
     if folder.is_symlink() or not folder.is_dir():
-        raise InputError(f"{name}: expected a folder to replace, it is a file or a link; choose another name")
+        raise InputError("expected a folder to replace, it is a file or a link; choose another name", path=name)
     files = sorted(folder.iterdir())
     for file in files:
         if file.is_symlink() or not file.is_file() or not ours(file):
             raise InputError(
-                f"{name}: is not replaced, because UPMRI did not write {file.name!r} in it; choose another name"
+                f"is not replaced, because UPMRI did not write {file.name!r} in it; choose another name", path=name
             )
     return files
 
@@ -152,7 +152,7 @@ def _claim(target: Path, file: Path) -> None:
             return
         target.touch(exist_ok=False)
     except FileExistsError as error:
-        raise InputError(_taken(target)) from error
+        raise _taken(target) from error
     try:
         file.replace(target)
     except BaseException:
@@ -171,19 +171,19 @@ def _link(file: Path, name: Path) -> bool:
     return True
 
 
-def _taken(path: Path) -> str:
-    return f"{path}: exists already; choose another name or ask for --overwrite (overwrite=True)"
+def _taken(path: Path) -> InputError:
+    return InputError("exists already; choose another name or use --overwrite (overwrite=True)", path=path)
 
 
 def _check_free(path: Path, overwrite: bool) -> None:
     if path.is_dir():
-        raise InputError(f"{path}: expected the name of a file, it is a folder")
+        raise InputError("expected the name of a file, it is a folder", path=path)
     if not overwrite and os.path.lexists(path):
-        raise InputError(_taken(path))
+        raise _taken(path)
 
 
 def _sync(path: Path) -> None:
-    """Wait until it is on the disk, so that a name never outlives a power cut without its content."""
+    """Wait until it is on the disk, so that after a power cut no name is left without its content."""
     if path.is_dir() and os.name != "posix":
         return  # elsewhere a folder cannot be opened
     descriptor = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)

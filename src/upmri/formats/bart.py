@@ -1,6 +1,6 @@
 """BART's k-space: .cfl, complex64 in column-major order without any mark, beside .hdr, a text with its dimensions.
 
-Either name will do. BART's dimensions become
+Either name can be given. BART's dimensions become
 
 ==========================  ============================================================================================
 0 READ, 1 PHS1              (readout, phase), when 2 PHS2 is 1
@@ -14,8 +14,8 @@ Either name will do. BART's dimensions become
 13 SLICE
 ==========================  ============================================================================================
 
-The mask is found from the zeros. A file does not tell an image from k-space, nor Cartesian sampling from a trajectory:
-it is taken for Cartesian k-space.
+The mask is found from the zeros. A file does not say whether it holds an image or k-space, or Cartesian sampling or a
+trajectory: it is read as Cartesian k-space.
 """
 
 from __future__ import annotations
@@ -39,17 +39,12 @@ _MARK = b"# Dimensions"
 _DIMENSIONS = 16
 _COIL, _AVERAGE = 3, 14
 _FRAMES = {"batch": 15, "level": 12, "time2": 11, "time": 10, "echo": 5, "slice": 13}  # slowest first
-_AHEAD = 4  # 3-D: positions are kept ready that take up to this share of the memory allowed
+_AHEAD = 4  # 3-D: positions computed ahead take at most 1/4 of the memory allowed
 
 
 def recognise(path: Path, head: bytes) -> bool:
-    """Tell whether it is such a header, or has the suffix of the data, which has no mark to know it by."""
+    """Return whether it is such a header, or has the suffix of the data, which has no mark of its own."""
     return head.startswith(_MARK) or path.suffix == ".cfl"
-
-
-def open_source(path: Path, max_bytes: int) -> Source:
-    """Open a pair of files by the name of either."""
-    return BartSource(path, max_bytes)
 
 
 def dimensions(header: bytes) -> tuple[int, ...]:
@@ -60,12 +55,12 @@ def dimensions(header: bytes) -> tuple[int, ...]:
         raise InputError(f'expected "{_MARK.decode()}" and a line of at most {_DIMENSIONS} of them')
     found = tuple(map(int, words)) + (1,) * (_DIMENSIONS - len(words))
     if 0 in found:
-        raise InputError(f"expected dimensions of at least 1, got {' '.join(map(str, found))}")
+        raise InputError(f"expected dimensions of at least 1, got {_text(found)}")
     return found
 
 
 class BartSource(Source):
-    """BART's pair of files, mapped into memory for each read and let go after it."""
+    """BART's pair of files, mapped into memory for each read only."""
 
     format = "BART cfl"
 
@@ -78,13 +73,15 @@ class BartSource(Source):
         try:
             self._shape = shape = dimensions(guard.head(header))
         except InputError as error:
-            raise InputError(f"{header.name}: {error}") from error
+            raise error.within(field=header.name) from error
         size, declared = self._data.stat().st_size, 8 * math.prod(shape)
         if size != declared:
-            raise InputError(f"{self._data.name}: expected {declared} bytes for {_text(shape)}, there are {size}")
+            raise InputError(f"expected {declared} bytes for {_text(shape)}, there are {size}", field=self._data.name)
         known = {0, 1, 2, _COIL, _AVERAGE, *_FRAMES.values()}
         if any(length > 1 for dimension, length in enumerate(shape) if dimension not in known):
-            raise InputError(f"expected k-space, which has no maps, coefficients or shifts, got {_text(shape)}")
+            raise InputError(
+                f"expected k-space, which has no maps, coefficients or shifts, got {_text(shape)}", field=header.name
+            )
         self.coils = shape[_COIL]
         self._axes = {name: shape[dimension] for name, dimension in _FRAMES.items()}
         self._volume = min(shape[:3]) > 1
@@ -95,7 +92,8 @@ class BartSource(Source):
 
     def _read(self, keep: slice) -> Scan:
         wanted = range(keep.start, keep.stop, keep.step)
-        mapped: Any = np.memmap(self._data, "<c8", "r", 0, self._shape, "F")
+        with guard.library():
+            mapped: Any = np.memmap(self._data, "<c8", "r", 0, self._shape, "F")
         kspace = torch.empty(len(wanted), self.coils, *self.matrix, dtype=torch.complex64)
         for out, index in zip(kspace, wanted, strict=True):
             frame, position = divmod(index, self._shape[0]) if self._volume else (index, None)
@@ -122,7 +120,7 @@ class BartSource(Source):
         return part[..., 0] if part.shape[-1] == 1 else part.sum(-1) / np.maximum(1, (part != 0).sum(-1))
 
     def _position(self, mapped: Any, frame: int, position: int, step: int) -> Tensor:
-        """Return (coil, PHS1, PHS2) at a position of the readout, with those next in turn kept ready."""
+        """Return (coil, PHS1, PHS2) at a position of the readout; the next positions are computed with it."""
         from upmri.physics.fourier import ifft1c
 
         if self._ready is None or self._ready[0] != frame or position not in self._ready[1]:
@@ -137,8 +135,8 @@ class BartSource(Source):
         _, block, kspace = self._ready
         return kspace[block.index(position)]
 
-    def close(self) -> None:
-        """Nothing is held between reads."""
+
+open_source = BartSource
 
 
 def _text(shape: tuple[int, ...]) -> str:

@@ -1,4 +1,4 @@
-"""BART's .cfl and .hdr out: complex64 in column-major order beside a text with the 16 dimensions."""
+"""BART writer, .cfl and .hdr: complex64 in column-major order beside a text with the 16 dimensions."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
-"""DICOM out: a folder with an MR image a slice, and where the image has deviations, their map.
+"""DICOM writer: a folder with one MR image per slice and, where the image has standard deviations, their map.
 
 ``NAME.dcm/`` holds 0001.dcm, 0002.dcm, … in the order of the slices: |image| in 16 bits, in the units of the scan once
 rescaled, rows along readout and columns along phase. ``std.dcm`` beside them is a Parametric Map with the float32
-values of ``rec.std``. Every save makes new UIDs. What a scan says of its patient, its name included, is not written.
+values of ``rec.std``. Every save makes new UIDs. What a scan says about its patient, its name included, is not written.
 
-Where the voxels lie in the patient is told by :mod:`upmri.core.geometry`.
-Without it slices are axial from the origin on, rows to the left and columns to the back, and the file says so. It has
-no place where the slice axis is not a stack in space, but frames or echoes.
+Where the voxels lie in the patient is in ``meta["geometry"]``, see :mod:`upmri.core.geometry`. A scan whose slice axis
+is not a stack in space but frames or echoes has none. Without it, slices are axial from the origin on, rows to the left
+and columns to the back, and the file has a comment about it.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from upmri.formats.label import describe
 if TYPE_CHECKING:
     from pydicom.dataset import Dataset
 
-_IMPLEMENTATION = "2.25.73687585012884687080705623066022631430"  # names UPMRI as what wrote a file
-_MARK = b"\x02\x00\x12\x00UI\x2c\x00" + _IMPLEMENTATION.encode() + b"\x00"  # so it stands there, 44 bytes long
+_IMPLEMENTATION = "2.25.73687585012884687080705623066022631430"  # names UPMRI as the program that wrote a file
+_MARK = b"\x02\x00\x12\x00UI\x2c\x00" + _IMPLEMENTATION.encode() + b"\x00"  # as it is stored, 44 bytes long
 _WARNING = "NOT FOR CLINICAL USE"
 _WHITE = 2**16 - 1
 _LONGEST = 2**16 - 1  # rows or columns
@@ -51,7 +51,7 @@ def write(rec: Reconstruction, path: Path) -> None:
 
 
 def is_ours(path: Path) -> bool:
-    """Tell whether UPMRI wrote this DICOM file, by the implementation that its header names."""
+    """Return whether UPMRI wrote this DICOM file, by the implementation that its header names."""
     try:
         with path.open("rb") as file:
             head = file.read(1024)
@@ -63,21 +63,24 @@ def is_ours(path: Path) -> bool:
 def _check(rec: Reconstruction, magnitude: NDArray[Any]) -> None:
     for name, values in (("image", magnitude), ("std", rec.std)):
         if values is not None and not np.isfinite(np.asarray(values)).all():
-            raise InputError(f"{name}: expected finite values, found NaN or infinite ones")
+            raise InputError("expected finite values, found NaN or infinite ones", field=name)
     _, height, width = magnitude.shape
     if max(height, width) > _LONGEST or 2 * height * width > _MOST_BYTES:
-        raise InputError(f"image: DICOM holds at most {_LONGEST} rows and columns and 4 GiB, got {height} × {width}")
+        raise InputError(
+            f"DICOM holds at most {_LONGEST} rows and columns and 4 GiB, got {height} × {width}", field="image"
+        )
     if rec.std is not None and 4 * rec.std.numel() > _MOST_BYTES:
-        raise InputError("std: DICOM holds at most 4 GiB in one file; save fewer slices, or expected .h5 for these")
+        raise InputError("DICOM holds at most 4 GiB in one file; save fewer slices, or as .h5", field="std")
 
 
 def find_highdicom() -> Any:
-    """Return what writes the map of deviations, or tell how to get it."""
+    """Return the package that writes the map of deviations; an InputError says how to install it."""
     try:
         return import_module("highdicom")
     except ImportError as error:
         raise InputError(
-            "std: the map of deviations needs highdicom; pip install 'upmri[dicom]', or reconstruct without samples"
+            "the map of deviations needs highdicom; pip install 'upmri[dicom]', or reconstruct without samples",
+            field="std",
         ) from error
 
 
@@ -85,7 +88,7 @@ def find_highdicom() -> Any:
 
 
 def _series(rec: Reconstruction, magnitude: NDArray[Any]) -> list[Dataset]:
-    """Make the MR images, one a slice, all scaled alike."""
+    """Make the MR images, one per slice, all with the same scale."""
     from pydicom.uid import generate_uid
 
     slope = _decimal(float(magnitude.max()) / _WHITE or 1.0)
@@ -103,7 +106,7 @@ def _series(rec: Reconstruction, magnitude: NDArray[Any]) -> list[Dataset]:
         "PixelSpacing": [_decimal(rows), _decimal(columns)],
         "SliceThickness": _decimal(thickness),
         "SpacingBetweenSlices": _decimal(thickness),
-        # DICOM names first where a row leads, along which the columns are counted.
+        # DICOM gives first the direction of a row, along which the columns are counted.
         "ImageOrientationPatient": [_decimal(x) for x in (*phase, *readout)],
         **_window(magnitude),
     }
@@ -119,7 +122,7 @@ def _series(rec: Reconstruction, magnitude: NDArray[Any]) -> list[Dataset]:
     return images
 
 
-# What DICOM wants to be there, empty where it is not known.
+# What DICOM requires, empty where it is not known.
 _CONSTANT: dict[str, Any] = {
     "SOPClassUID": "1.2.840.10008.5.1.4.1.1.4",  # MR Image Storage
     "Modality": "MR",
@@ -149,12 +152,14 @@ _CONSTANT: dict[str, Any] = {
 
 
 def _about(rec: Reconstruction, *, located: bool) -> dict[str, str]:
-    """Return what an image says about itself in words, and when it was made."""
+    """Return the description of an image in words, and when it was made."""
     from upmri.core.version import __version__
 
     made = f"UPMRI {_plain(rec.versions.get('upmri', '(version unknown)'))[:64]}, method {_plain(rec.method)[:200]}"
     if rec.settings.get("model") is not None:
-        name = re.split(r"[\\/]", str(rec.settings["model"]))[-1]  # its folder is nobody's business
+        name = re.split(r"[\\/]", str(rec.settings["model"]))[
+            -1
+        ]  # without its folder, which may name a person or a machine
         made += f", weights {_plain(name)[:200]}"
     if rec.settings.get("sha256") is not None:
         made += f", sha256 {_plain(str(rec.settings['sha256']))[:64]}"
@@ -218,7 +223,7 @@ def _deviations(highdicom: Any, std: NDArray[Any], method: str, slices: list[Dat
         manufacturer_model_name=first.ManufacturerModelName,
         software_versions=first.SoftwareVersions,
         device_serial_number="UPMRI",
-        contains_recognizable_visual_features=True,  # for all that is known, a face
+        contains_recognizable_visual_features=True,  # it may be a face
         real_world_value_mappings=[mapping],
         voi_lut_transformations=[
             highdicom.VOILUTTransformation(
@@ -231,7 +236,7 @@ def _deviations(highdicom: Any, std: NDArray[Any], method: str, slices: list[Dat
         content_description="Standard deviation of samples",
         series_description=_description(f"std of {method}"),
     )
-    # What is said of the slices holds for their deviations.
+    # The descriptions of the slices hold for their deviations.
     for name in (
         "ImageComments", "DerivationDescription", "PatientIdentityRemoved", "DeidentificationMethod", "Laterality"
     ):  # fmt: skip

@@ -1,4 +1,4 @@
-"""Files that are named, and those in folders that are; of some people only, where a list tells them apart."""
+"""Files by their names or those of their folders; of some subjects only, where ``splits.json`` lists them."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ def find_files(names: Sequence[str], part: str | None = None, *, deep: bool = Fa
     Parameters
     ----------
     names
-        Files and folders.
+        Names of files and folders.
     part
-        Take of a folder only the files that ``splits.json`` beside it lists under this part.
+        Part of the data, such as "train"; of a folder only the files that ``splits.json`` beside it lists under it.
     deep
-        Search the folders' subfolders, too.
+        Whether subfolders are searched, too.
     """
     files: list[Path] = []
     for name in names:
         path = Path(os.path.expandvars(name)).expanduser().absolute()
         if path.is_dir():
-            wanted = None if part is None else _people(path, part)
+            wanted = None if part is None else _subjects(path, part)
             inside = path.rglob("*") if deep else path.iterdir()
             found = sorted(p for p in inside if p.is_file() and not _hidden(p.relative_to(path)))
             files += [p for p in found if wanted is None or p.stem in wanted]
         elif path.is_file():
             files.append(path)
         else:
-            raise InputError(f"{path}: expected a file or a folder, there is none")
+            raise InputError("expected a file or a folder, there is none", path=path)
     return files
 
 
@@ -42,10 +42,14 @@ def _hidden(path: Path) -> bool:
     return any(name.startswith(".") for name in path.parts)
 
 
-def _people(folder: Path, part: str) -> set[str]:
+def _subjects(folder: Path, part: str) -> set[str]:
     file = folder.parent / "splits.json"
     try:
-        people: Any = json.loads(file.read_text())[folder.name][part]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise InputError(f"{file}: expected a list of the files of {folder.name} under {part!r}") from error
-    return set(people)
+        splits: Any = json.loads(file.read_text())
+    except (OSError, ValueError) as error:
+        raise InputError(f"expected a list of the files of {folder.name} under {part!r}", path=file) from error
+    of_folder = splits.get(folder.name) if isinstance(splits, dict) else None
+    subjects = of_folder.get(part) if isinstance(of_folder, dict) else None
+    if not isinstance(subjects, list) or not all(isinstance(name, str) for name in subjects):
+        raise InputError(f"expected a list of the files of {folder.name} under {part!r}", path=file)
+    return set(subjects)

@@ -17,7 +17,7 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Grid:
-    """The grid of k-space: its sizes, the size of the readout without oversampling, and that of a voxel in mm."""
+    """The grid of k-space: its sizes, the size of the readout without oversampling, and the size of a voxel in mm."""
 
     samples: int
     readout: int
@@ -28,14 +28,16 @@ class Grid:
     def __post_init__(self) -> None:
         for name in ("samples", "lines", "partitions"):
             if not 1 <= getattr(self, name) < LONGEST:
-                raise InputError(f"{name}: expected 1 to {LONGEST - 1} of them, got {getattr(self, name)}")
+                raise InputError(f"expected 1 to {LONGEST - 1} of them, got {getattr(self, name)}", field=name)
         if not 1 <= self.readout <= self.samples:
-            raise InputError(f"readout: expected 1 to {self.samples} samples without oversampling, got {self.readout}")
+            raise InputError(
+                f"expected 1 to {self.samples} samples without oversampling, got {self.readout}", field="readout"
+            )
 
 
 @dataclass(frozen=True)
 class Table:
-    """What is known of every readout, each a column with one entry a readout.
+    """What is known of every readout: columns with one entry per readout.
 
     ``line`` and ``partition`` are places on the grid, ``counters`` has a column for each of AXES, ``centre`` is the
     sample at the centre of k-space; ``skip`` are samples to leave out at the (begin, end).
@@ -51,9 +53,9 @@ class Table:
     calibration: NDArray[np.bool_]
 
     def places(self, grid: Grid) -> Ints:
-        """Return (begin, first, last) of each readout on the grid, of which first to last - 1 hold what counts."""
+        """Return (begin, first, last) of each readout on the grid; its samples first to last - 1 are used."""
         centre = np.where(self.reverse, self.samples - self.centre, self.centre)
-        # One as long as the grid fills it, whatever it says of its centre; not all that write files know it.
+        # A readout as long as the grid fills it, whatever its centre; not every program writes the centre.
         begin = np.where(self.samples == grid.samples, 0, grid.samples // 2 - centre)
         skip = np.where(self.reverse[:, None], self.skip[:, ::-1], self.skip)
         first, last = begin + skip[:, 0], begin + self.samples - skip[:, 1]
@@ -62,7 +64,8 @@ class Table:
             at = int(wrong.argmax())
             raise InputError(
                 f"a readout of {self.samples[at]} samples with its centre at {self.centre[at]} does not fit "
-                f"a grid of {grid.samples}"
+                f"a grid of {grid.samples}",
+                field="data",
             )
         return np.stack([begin, first, last], 1)
 
@@ -70,14 +73,16 @@ class Table:
 def place(what: str, counter: Ints, centre: int | None, size: int) -> Ints:
     """Return places on an axis of the grid for counters of which ``centre`` belongs to its centre.
 
-    Without a centre, counters are places. A centre of 0 is what those write who do not know, so that it counts as
-    none if counters fit no other way.
+    Without a centre, counters are places. Programs that do not know the centre write 0, so that 0 counts as none if
+    counters fit no other way.
     """
     places = counter if centre is None else counter - centre + size // 2
     if centre == 0 and places.max() >= size:
         places = counter
     if places.min() < 0 or places.max() >= size:
-        raise InputError(f"{what} {counter.min()} to {counter.max()} with centre {centre} do not fit a grid of {size}")
+        raise InputError(
+            f"{counter.min()} to {counter.max()} with centre {centre} do not fit a grid of {size}", field=what
+        )
     return places
 
 

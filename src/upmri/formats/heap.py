@@ -2,16 +2,16 @@
 
 Such data lies in "global heap collections" of the file, and an element of a dataset holds only a reference: length,
 address of the collection, index in there. The library follows references blindly, and with damaged ones it can run for
-ever or crash the program. So it is asked only where the elements lie; references are followed here, each checked
-against the file, at the cost of one pass over the collections that are touched. The format is that of the HDF5 File
-Format Specification, section III.E, the same in every version of HDF5.
+ever or crash the program. The library is therefore asked only where the elements lie. References are followed here,
+each checked against the file, at the cost of one pass over the collections that are used. The format is that of the
+HDF5 File Format Specification, section III.E, the same in every version of HDF5.
 """
 
 from __future__ import annotations
 
 import mmap
 import struct
-from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -20,21 +20,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from upmri.core.errors import InputError
-from upmri.formats import guard
+from upmri.formats import guard, hdf5
 
 REFERENCE = np.dtype([("length", "<u4"), ("address", "<u8"), ("index", "<u4")])
 _COLLECTION = struct.Struct("<4sB3xQ")  # signature, version, size with this header
 _OBJECT = struct.Struct("<HH4xQ")  # index, references to it, size without this header
+_DATA = "variable-length data"
 _MOST = 2**16  # objects of a collection: their index has two bytes
 
 
 class Heap:
-    """The bytes of an HDF5 file, mapped for as long as the ``with`` lasts."""
+    """The bytes of an HDF5 file, mapped into memory until the end of the ``with`` block."""
 
     def __init__(self, path: Path) -> None:
         with path.open("rb") as file:
             self._bytes = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        self._size = len(self._bytes)
+        self.size = len(self._bytes)
         self._collections: dict[int, dict[int, tuple[int, int]]] = {}
         self._walked = 0
 
@@ -47,7 +48,7 @@ class Heap:
         self._bytes.close()
 
     def take(self, reference: Any, itemsize: int) -> bytes:
-        """Return the bytes that one reference leads to: as many elements of ``itemsize`` as it says."""
+        """Return the bytes that one reference leads to: ``length`` elements of ``itemsize`` bytes."""
         count = int(reference["length"]) * itemsize
         if count == 0:
             return b""
@@ -59,7 +60,7 @@ class Heap:
         out = np.empty((len(references), *shape), dtype)
         count = int(np.prod(shape))
         if (references["length"] != count).any():
-            raise InputError(f"variable-length data: expected {count} values, found {references['length'].max()}")
+            raise InputError(f"expected {count} values, found {references['length'].max()}", field=_DATA)
         if count == 0:
             return out
         flat = out.reshape(len(references), -1)
@@ -68,6 +69,13 @@ class Heap:
             row[:] = np.frombuffer(self._bytes, dtype, count, at)
         return out
 
+    def plain_array(self, name: str, dtype: np.dtype[Any], count: int, at: int) -> NDArray[Any]:
+        """Return ``count`` elements that lie in the file from byte ``at`` on."""
+        if at < 0 or at + count * dtype.itemsize > self.size:
+            raise InputError("cut short; some of its elements lie beyond the end of the file", field=name)
+        # Copied, because the file is closed before the array is used.
+        return np.frombuffer(self._bytes, dtype, count, at).copy()
+
     def _find(self, address: int, index: int, count: int) -> int:
         """Return where the ``count`` bytes of an object begin."""
         objects = self._collections.get(address)
@@ -75,17 +83,17 @@ class Heap:
             objects = self._collections[address] = self._walk(address)
         at, size = objects.get(index, (0, -1))
         if size < count:
-            raise InputError(f"variable-length data: a reference leads nowhere (object {index} at {address})")
+            raise InputError(f"a reference leads nowhere (object {index} at {address})", field=_DATA)
         return at
 
     def _walk(self, address: int) -> dict[int, tuple[int, int]]:
         """Return where the objects of a collection begin and how long they are, by index."""
-        if address + _COLLECTION.size > self._size:
-            raise InputError(f"variable-length data: a reference leads beyond the end of the file (to {address})")
+        if address + _COLLECTION.size > self.size:
+            raise InputError(f"a reference leads beyond the end of the file (to {address})", field=_DATA)
         signature, version, size = _COLLECTION.unpack_from(self._bytes, address)
         end = address + size
-        if signature != b"GCOL" or version != 1 or end > self._size:
-            raise InputError(f"variable-length data: a reference leads to {address}, where there is none")
+        if signature != b"GCOL" or version != 1 or end > self.size:
+            raise InputError(f"a reference leads to {address}, where there is none", field=_DATA)
         objects: dict[int, tuple[int, int]] = {}
         at = address + _COLLECTION.size
         while at + _OBJECT.size <= end:
@@ -94,71 +102,84 @@ class Heap:
             if index == 0:  # free space up to the end
                 break
             if at + length > end or len(objects) == _MOST:
-                raise InputError(f"variable-length data: the collection at {address} is damaged")
+                raise InputError(f"the collection at {address} is damaged", field=_DATA)
             objects[index] = (at, length)
             at += (length + 7) // 8 * 8
             # True collections do not overlap, so that this bounds the work by the size of the file.
             self._walked += _OBJECT.size
-            if self._walked > self._size:
-                raise InputError("variable-length data: its collections lie upon each other")
+            if self._walked > self.size:
+                raise InputError("its collections overlap", field=_DATA)
         return objects
 
 
-def dataset(file: Any, name: str) -> Any | None:
-    """Return the ``h5py.Dataset`` of one axis at a path inside the file, or None, if its elements lie there plainly."""
+@dataclass(frozen=True)
+class Records:
+    """The elements of a dataset of one axis, found but not yet read; some or all are of variable length.
+
+    ``dtype`` is the type that h5py reports, ``count`` the number of elements, ``chunk`` the length of a chunk, None
+    where they are stored in one piece.
+    """
+
+    name: str
+    dtype: np.dtype[Any]
+    count: int
+    chunk: int | None
+    dataset: Any
+
+    def read(self, heap: Heap, max_bytes: int) -> NDArray[Any]:
+        """Return the elements as they lie in the file, with a REFERENCE for all that is of variable length."""
+        dtype = stored_type(self.name, self.dtype)
+        needed = self.count * dtype.itemsize
+        guard.check_bytes(self.name, needed, max_bytes)
+        if needed > heap.size:
+            raise InputError(f"declares {self.count} elements, more than the file can hold", field=self.name)
+        out = np.empty(self.count, dtype)
+        for first, rows, at in self._pieces(dtype.itemsize):
+            rows = min(rows, self.count - first)
+            out[first : first + rows] = heap.plain_array(self.name, dtype, rows, at)
+        return out
+
+    def _pieces(self, itemsize: int) -> list[tuple[int, int, int]]:
+        """Return (first element, how many, where in the file) for all that was written, which must be everything."""
+        if self.chunk is None:
+            with guard.library(self.name):
+                offset = self.dataset.id.get_offset()
+            if offset is None and self.count:
+                raise InputError(f"declares {self.count} elements, but none was written", field=self.name)
+            return [(0, self.count, offset)] if self.count else []
+        stored: list[Any] = []
+        with guard.library(self.name):
+            self.dataset.id.chunk_iter(stored.append)
+        pieces = [(one.chunk_offset[0], self.chunk, one.byte_offset) for one in stored]
+        pieces = [piece for piece in pieces if piece[0] < self.count]
+        missing = set(range(0, self.count, self.chunk)) - {first for first, _, _ in pieces}
+        if missing or any(one.size != self.chunk * itemsize for one in stored):
+            raise InputError(f"declares {self.count} elements, but not all were written", field=self.name)
+        return pieces
+
+
+def find_records(file: Any, name: str) -> Records | None:
+    """Return the elements of the dataset at a path inside the file, or None; they must lie there as usually stored."""
     import h5py
 
-    node = guard._find(file, name)
+    node = hdf5.find_dataset(file, name)
     if node is None:
         return None
-    if not isinstance(node, h5py.Dataset) or node.shape is None or len(node.shape) != 1:
-        raise InputError(f"{name}: expected a dataset of one axis")
-    plan = node.id.get_create_plist()
-    if plan.get_layout() == h5py.h5d.VIRTUAL or plan.get_external_count():
-        raise InputError(f"{name}: its data lies in another file, which is not followed; expected it in this one")
-    if plan.get_nfilters() or plan.get_layout() not in (h5py.h5d.CHUNKED, h5py.h5d.CONTIGUOUS):
-        raise InputError(f"{name}: expected data of variable length as it is usually stored, without compression")
-    base = file.id.get_create_plist()
-    if base.get_userblock() or base.get_sizes()[0] != 8:
-        raise InputError(f"{name}: expected an HDF5 file without a user block and with addresses of 8 bytes")
-    return node
+    with guard.library(name):
+        shape, dtype, chunks = node.shape, node.dtype, node.chunks
+        plan, base = node.id.get_create_plist(), file.id.get_create_plist()
+        usual = not plan.get_nfilters() and plan.get_layout() in (h5py.h5d.CHUNKED, h5py.h5d.CONTIGUOUS)
+        addresses = not base.get_userblock() and base.get_sizes()[0] == 8
+    if shape is None or len(shape) != 1:
+        raise InputError("expected a dataset of one axis", field=name)
+    if not usual:
+        raise InputError("expected data of variable length as it is usually stored, without compression", field=name)
+    if not addresses:
+        raise InputError("expected an HDF5 file without a user block and with addresses of 8 bytes", field=name)
+    return Records(name, dtype, shape[0], None if chunks is None else chunks[0], node)
 
 
-def elements(dataset: Any, heap: Heap, max_bytes: int) -> NDArray[Any]:
-    """Return the elements of a dataset as they lie in the file, with a REFERENCE for all that is of variable length."""
-    dtype, count = plain(dataset.dtype), dataset.shape[0]
-    needed = count * dtype.itemsize
-    guard.check_bytes(dataset.name, needed, max_bytes)
-    if needed > heap._size:
-        raise InputError(f"{dataset.name}: declares {count} elements, more than the file can hold")
-    out = np.empty(count, dtype)
-    for first, rows, at in _pieces(dataset, dtype.itemsize):
-        rows = min(rows, count - first)
-        if at + rows * dtype.itemsize > heap._size:
-            raise InputError(f"{dataset.name}: cut short; some of its elements lie beyond the end of the file")
-        out[first : first + rows] = np.frombuffer(heap._bytes, dtype, rows, at)
-    return out
-
-
-def _pieces(dataset: Any, itemsize: int) -> Sequence[tuple[int, int, int]]:
-    """Return (first element, how many, where in the file) for all that was written, which must be everything."""
-    count = dataset.shape[0]
-    if dataset.chunks is None:
-        offset = dataset.id.get_offset()
-        if offset is None and count:
-            raise InputError(f"{dataset.name}: declares {count} elements, but none was written")
-        return [(0, count, offset)] if count else []
-    length = dataset.chunks[0]
-    stored: list[Any] = []
-    dataset.id.chunk_iter(stored.append)
-    pieces = [(piece.chunk_offset[0], length, piece.byte_offset) for piece in stored if piece.chunk_offset[0] < count]
-    missing = set(range(0, count, length)) - {first for first, _, _ in pieces}
-    if missing or any(piece.size != length * itemsize for piece in stored):
-        raise InputError(f"{dataset.name}: declares {count} elements, but not all were written")
-    return pieces
-
-
-def plain(dtype: np.dtype[Any]) -> np.dtype[Any]:
+def stored_type(name: str, dtype: np.dtype[Any]) -> np.dtype[Any]:
     """Return the type of the bytes on disk for a type that h5py reports."""
     import h5py
 
@@ -166,14 +187,14 @@ def plain(dtype: np.dtype[Any]) -> np.dtype[Any]:
     if h5py.check_vlen_dtype(dtype) is not None or (string is not None and string.length is None):
         return REFERENCE
     if dtype.hasobject and dtype.names is None:
-        raise InputError(f"expected numbers, or numbers of variable length, got {dtype}")
+        raise InputError(f"expected numbers, or numbers of variable length, got {dtype}", field=name)
     if dtype.names is None:
         return dtype
-    fields = [dtype.fields[name] for name in dtype.names]  # type: ignore[index]
+    fields = [dtype.fields[key] for key in dtype.names]  # type: ignore[index]
     return np.dtype(
         {
             "names": list(dtype.names),
-            "formats": [plain(field[0]) for field in fields],
+            "formats": [stored_type(name, field[0]) for field in fields],
             "offsets": [field[1] for field in fields],
             "itemsize": dtype.itemsize,
         }

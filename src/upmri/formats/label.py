@@ -1,4 +1,4 @@
-"""What every image file says about itself where its format has room for words."""
+"""The description that every image file carries where its format has a field for text."""
 
 from __future__ import annotations
 

@@ -16,8 +16,7 @@ from torch import Tensor
 
 from upmri.core.errors import InputError
 from upmri.core.scan import Reconstruction, Scan
-from upmri.formats import atomic, guard
-from upmri.formats.source import Source
+from upmri.formats import atomic, guard, hdf5
 
 READS = "HDF5 written by UPMRI"
 VERSION = 1
@@ -32,7 +31,7 @@ _LATER = {"versions"}  # which the first files do not have
 def write_scan(scan: Scan, path: Path, *, overwrite: bool = False) -> Path:
     """Write a scan to ``path``, which ends in .h5, so that :func:`upmri.load` gives back the same."""
     if path.suffix.lower() != ".h5":
-        raise InputError(f"{path}: expected a name that ends in .h5 for a scan")
+        raise InputError("expected a name that ends in .h5 for a scan", path=path)
     with atomic.staged(path, overwrite=overwrite) as stage:
         _write(scan, stage, "scan", _SCAN_ARRAYS, _SCAN_HEADER)
     return path
@@ -44,100 +43,87 @@ def write_reconstruction(rec: Reconstruction, path: Path) -> None:
 
 
 def _write(
-    noun: Scan | Reconstruction, path: Path, kind: str, arrays: tuple[str, ...], fields: tuple[str, ...]
+    item: Scan | Reconstruction, path: Path, kind: str, arrays: tuple[str, ...], fields: tuple[str, ...]
 ) -> None:
     import h5py
 
-    header = json.dumps({name: getattr(noun, name) for name in fields}).encode()
+    header = json.dumps({name: getattr(item, name) for name in fields}).encode()
     if len(header) > _HEADER_BYTES:
-        raise InputError(f"meta: expected at most {_HEADER_BYTES} bytes as JSON, got {len(header)}")
+        raise InputError(f"expected at most {_HEADER_BYTES} bytes as JSON, got {len(header)}", field="meta")
     with h5py.File(path, "w", locking="best-effort") as file:
         file.attrs["upmri"], file.attrs["version"] = np.bytes_(kind), VERSION
         file["header"] = np.bytes_(header)
         for name in arrays:
-            tensor: Tensor | None = getattr(noun, name)
+            tensor: Tensor | None = getattr(item, name)
             if tensor is not None:
                 chunks = (1, *tensor.shape[1:])
                 file.create_dataset(name, data=tensor.numpy(), chunks=chunks, fletcher32=True)
 
 
 def recognise(path: Path, head: bytes) -> bool:  # noqa: ARG001
-    """Tell whether it is HDF5 with the mark of UPMRI."""
-    if not guard.is_hdf5(path):
-        return False
-    with guard.open_hdf5(path) as file:
-        return "upmri" in file.attrs
+    """Return whether it is HDF5 with the mark of UPMRI."""
+    return hdf5.matches(path, lambda file: hdf5.has_attribute(file, "upmri"))
 
 
-def open_source(path: Path, max_bytes: int) -> Source:
-    """Open a scan written by :func:`write_scan`."""
-    return NativeSource(path, max_bytes)
-
-
-class NativeSource(Source):
+class NativeSource(hdf5.Hdf5Source):
     """A scan in UPMRI's own HDF5; slices are read one by one, without the others."""
 
     format = "UPMRI HDF5"
 
-    def __init__(self, path: Path, max_bytes: int) -> None:
-        super().__init__(path, max_bytes)
-        self._file = guard.open_hdf5(path)
-        try:
-            self._header, self._arrays = _open(self._file, "scan", _SCAN_ARRAYS, _SCAN_HEADER)
-            kspace = _required(self._arrays, "kspace", 4)
-            _required(self._arrays, "mask", 3)
-            self.slices, self.coils, *matrix = kspace.shape
-            self.matrix = (matrix[0], matrix[1])
-            for name, array in self._arrays.items():
-                if array.shape[:1] != (self.slices,):
-                    raise InputError(f"{name}: expected {self.slices} slices like kspace, got shape {array.shape}")
-            self.slice_bytes = sum(map(guard.declared_bytes, self._arrays.values())) // self.slices
-        except BaseException:
-            self.close()
-            raise
+    def _open(self) -> None:
+        self._header, self._arrays = _contents(self._file, "scan", _SCAN_ARRAYS, _SCAN_HEADER)
+        kspace = _required(self._arrays, "kspace", 4)
+        _required(self._arrays, "mask", 3)
+        self.slices, self.coils, *matrix = kspace.shape
+        self.matrix = (matrix[0], matrix[1])
+        for name, array in self._arrays.items():
+            if array.shape[:1] != (self.slices,):
+                raise InputError(f"expected {self.slices} slices like kspace, got shape {array.shape}", field=name)
+        self.slice_bytes = sum(array.nbytes for array in self._arrays.values()) // self.slices
 
     def _read(self, keep: slice) -> Scan:
-        fields = dict(self._header)
-        for name, array in self._arrays.items():
-            fields[name] = guard.read(array, keep, max_bytes=self.max_bytes)
-        return self._part(Scan(**fields), keep)
+        arrays: dict[str, Any] = {
+            name: array.read(keep, max_bytes=self.max_bytes) for name, array in self._arrays.items()
+        }
+        return self._part(Scan(**self._header, **arrays), keep)
 
-    def close(self) -> None:
-        """Let go of the file."""
-        self._file.close()
+
+open_source = NativeSource
 
 
 def read_reconstruction(path: Path, max_bytes: int) -> Reconstruction:
     """Read what :func:`write_reconstruction` wrote."""
-    with guard.open_hdf5(path) as file:
-        header, arrays = _open(file, "reconstruction", _RECONSTRUCTION_ARRAYS, _RECONSTRUCTION_HEADER)
+    with hdf5.open_hdf5(path) as file:
+        header, arrays = _contents(file, "reconstruction", _RECONSTRUCTION_ARRAYS, _RECONSTRUCTION_HEADER)
         _required(arrays, "image", 3)
-        guard.check_bytes("its arrays", sum(map(guard.declared_bytes, arrays.values())), max_bytes)
-        fields = header | {name: guard.read(array, max_bytes=max_bytes) for name, array in arrays.items()}
-        return Reconstruction(**fields)
+        guard.check_bytes("arrays", sum(array.nbytes for array in arrays.values()), max_bytes)
+        stored: dict[str, Any] = {name: array.read(max_bytes=max_bytes) for name, array in arrays.items()}
+        return Reconstruction(**header, **stored)
 
 
-def _open(
+def _contents(
     file: Any, kind: str, arrays: tuple[str, ...], fields: tuple[str, ...]
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the header and the datasets of a file that holds a noun of this kind."""
-    mark, version = guard.attribute(file, "upmri"), guard.attribute(file, "version")
-    if mark != kind.encode():
+) -> tuple[dict[str, Any], dict[str, hdf5.StoredArray]]:
+    """Return the header and the arrays of a file that holds a scan or a reconstruction, by ``kind``."""
+    mark, version = hdf5.short_attribute(file, "upmri"), hdf5.short_attribute(file, "version")
+    if not (isinstance(mark, bytes) and mark == kind.encode()):
         got = mark.decode(errors="replace") if isinstance(mark, bytes) else "other HDF5"
         raise InputError(f"expected a {kind} written by UPMRI, got {got}")
-    if version != VERSION:
-        raise InputError(f"expected version {VERSION} of UPMRI's HDF5, got {version}")
-    stored = guard.dataset(file, "header")
+    if not (isinstance(version, np.integer) and version == VERSION):
+        raise InputError(f"expected version {VERSION} of UPMRI's HDF5, got {version}", field="version")
+    stored = hdf5.find_array(file, "header")
     if stored is None or stored.dtype.kind != "S" or stored.shape != ():
-        raise InputError("header: expected a JSON text")
-    header = json.loads(guard.read(stored, max_bytes=_HEADER_BYTES).item())
+        raise InputError("expected a JSON text", field="header")
+    text = stored.read(max_bytes=_HEADER_BYTES).item()
+    with guard.library("header"):
+        header = json.loads(text)
     if not isinstance(header, dict) or not set(fields) - _LATER <= set(header) <= set(fields):
-        raise InputError(f"header: expected JSON with {', '.join(fields)}")
-    found = {name: guard.dataset(file, name) for name in arrays}
+        raise InputError(f"expected JSON with {', '.join(fields)}", field="header")
+    found = {name: hdf5.find_array(file, name) for name in arrays}
     return header, {name: data for name, data in found.items() if data is not None}
 
 
-def _required(arrays: dict[str, Any], name: str, axes: int) -> Any:
+def _required(arrays: dict[str, hdf5.StoredArray], name: str, axes: int) -> hdf5.StoredArray:
     if name not in arrays or len(arrays[name].shape) != axes or 0 in arrays[name].shape:
-        raise InputError(f"{name}: expected a dataset of {axes} axes, there is none")
+        raise InputError(f"expected a dataset of {axes} axes, there is none", field=name)
     return arrays[name]

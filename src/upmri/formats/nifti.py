@@ -1,4 +1,4 @@
-"""NIfTI out: voxels as (readout, phase, slice), with their size in mm, and where they lie if the scan says so.
+"""NIfTI writer: voxels as (readout, phase, slice), with their size in mm, and their position if it is known.
 
 That is ``meta["geometry"]``, as :mod:`upmri.core.geometry` describes it. Deviations go to NAME_std beside NAME.
 """
@@ -19,7 +19,7 @@ from upmri.core.scan import Reconstruction
 from upmri.formats.label import describe
 
 _LONGEST = 32767  # an axis of NIfTI-1
-_DESCRIPTION = 79
+_DESCRIPTION = 79  # characters
 _TO_RAS = np.diag([-1.0, -1.0, 1.0, 1.0])  # DICOM counts to the left and to the back
 _SCANNER = 1  # NIfTI's code for coordinates of the scanner
 
@@ -36,8 +36,8 @@ def write_complex(rec: Reconstruction, path: Path) -> None:
     _write_deviations(rec, path)
 
 
-def beside(path: Path) -> Path:
-    """Return where the deviations of an image go."""
+def std_path(path: Path) -> Path:
+    """Return the name of the file with the standard deviations of an image."""
     stem = re.sub(r"\.nii(\.gz)?$", "", path.name, flags=re.IGNORECASE)
     return path.with_name(f"{stem}_std{path.name[len(stem) :]}")
 
@@ -45,16 +45,16 @@ def beside(path: Path) -> Path:
 def _write_deviations(rec: Reconstruction, path: Path) -> None:
     """Write ``rec.std``, if there is one, as float32 to NAME_std with the suffix of the image."""
     if rec.std is not None:
-        _write(rec, rec.std.numpy(), beside(path), what="std of ")
+        _write(rec, rec.std.numpy(), std_path(path), what="std of ")
 
 
 def _write(rec: Reconstruction, image: NDArray[Any], path: Path, what: str = "") -> None:
-    """Write (slice, readout, phase), gzipped if the name says so, the same bytes for the same image."""
+    """Write (slice, readout, phase), gzipped if the name ends in .gz, the same bytes for the same image."""
     import nibabel
 
     if max(image.shape) > _LONGEST:
         raise InputError(
-            f"{path.name}: NIfTI holds at most {_LONGEST} slices, got {len(image)}; expected .h5 for these"
+            f"NIfTI holds at most {_LONGEST} slices, got {len(image)}; expected .h5 for these", path=path.name
         )
     known = geometry.affine(rec.spacing, rec.meta)
     if known is None:

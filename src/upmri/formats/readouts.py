@@ -1,30 +1,30 @@
-"""A scan that comes as a list of readouts, as scanners write it: each finds its place on the grid by its counters.
+"""A scan that is stored as a list of readouts, as scanners write it: counters give each its place on the grid.
 
 Lines
-    A readout goes to the line (and, in 3-D, partition) that its counters say, the centre of k-space to the centre of
-    the grid. What partial Fourier left out stays unsampled. A line read out several times is averaged.
+    A readout goes to the line (and, in 3-D, partition) that its counters name, the centre of k-space to the centre of
+    the grid. What partial Fourier left out stays unsampled. A line that was read out several times is averaged.
 Frames
     Repetitions, cardiac phases, sets, contrasts and slices lie along the slice axis, slices fastest and in the order
     of their positions. ``meta["axes"]`` gives their lengths, slowest first, as {"repetition": 12, "slice": 10}; where
-    some combinations are missing, ``meta["frames"]`` names them one by one.
+    some combinations are missing, ``meta["frames"]`` lists them one by one.
 Readout
-    Oversampling is removed by cutting the image to its field of view. An asymmetric echo fills its part of the line,
-    the rest is 0, and the mask is still of whole lines: what is reconstructed is the image as seen through that
-    readout, P x with P the projection on the samples that were taken, because P commutes with coil maps as smooth as
-    real ones. That is what scanners show, and it keeps the problem separable.
+    Oversampling is removed by cropping the image to its field of view. An asymmetric echo fills its part of the line,
+    the rest is 0, and the mask is still of whole lines: what is reconstructed is P x, with P the projection on the
+    samples that were taken, because P commutes with coil maps as smooth as real ones. That is what scanners show, and
+    it keeps the problem separable.
 3-D
     With two phase encodings the readout is transformed back, and each of its positions is a slice of its own, with
     (line, partition) as matrix; ``readout`` is then the last of the axes.
 Calibration
-    Lines that are for calibration only fill what imaging left open, where they belong to the same acquisition. If
-    they come from one apart, they give the coil maps and stay out of k-space.
+    Lines that are for calibration only fill what imaging left unsampled, where they belong to the same acquisition. If
+    they were acquired separately, they give the coil maps and stay out of k-space.
 Geometry
-    Where slices are a stack, ``meta["geometry"]`` tells where those read lie, if they are of one frame, and the spacing
+    Where slices are a stack, ``meta["geometry"]`` says where those read lie, if they are of one frame, and the spacing
     of slices is their distance, gaps included. The centre of the grid is the centre of the slice that headers give.
 Noise
     Noise readouts give the covariance Ψ, and coils are whitened with it: k-space is then in multiples of the noise's
-    deviation, and σ₀ = 1 (less where lines were averaged). Where it is not known how noise readouts compare in
-    bandwidth, coils are whitened all the same, and σ₀ is left open.
+    standard deviation, and σ₀ = 1 (less where lines were averaged). Where the bandwidth of noise readouts relative to
+    imaging is not known, coils are whitened all the same, and σ₀ is None.
 """
 
 from __future__ import annotations
@@ -47,17 +47,18 @@ from upmri.core.errors import InputError
 from upmri.core.scan import Scan
 from upmri.formats import stack
 from upmri.formats.grid import AXES, LONGEST, Grid, Ints, Table, ranked
+from upmri.formats.readout_flags import calibration_is_separate
 from upmri.formats.source import Source
 
-_BATCH = 2**25  # bytes of readouts in flight
+_BATCH = 2**25  # bytes of readouts that are processed together
 _NOISE = 2**26  # bytes of noise readouts that are enough
-_AHEAD = 4  # 3-D: positions are kept ready that take up to this share of the memory allowed
+_AHEAD = 4  # 3-D: positions computed ahead take at most 1/4 of the memory allowed
 
 
 class ReadoutSource(Source):
-    """A file with readouts. A format fills in what :meth:`_arrange` takes and reads samples by their number."""
+    """A file with readouts. A format calls :meth:`_arrange` when it is opened, and reads samples by their number."""
 
-    _separate = False  # calibration lines are of another acquisition
+    _declared_separate = False  # the file says that calibration lines were acquired separately
     _noise_scale: float | None = None  # variance of noise in imaging per variance in noise readouts, if known
 
     def __init__(self, path: Path, max_bytes: int) -> None:
@@ -78,35 +79,37 @@ class ReadoutSource(Source):
     def _arrange(
         self, grid: Grid, table: Table, coils: int, positions: NDArray[Any], directions: NDArray[Any] | None
     ) -> None:
-        """Sort the readouts into frames, of which slices follow their positions (readout, 3) where these tell.
+        """Sort the readouts into frames, with slices in the order of their positions (readout, 3) where these differ.
 
-        ``directions`` are as in :func:`upmri.formats.stack.find`, None if not known.
+        ``directions`` are as in :func:`upmri.formats.stack.locate`, None if not known.
         """
         if not 1 <= coils < LONGEST:
-            raise InputError(f"coils: expected 1 to {LONGEST - 1} of them, got {coils}")
+            raise InputError(f"expected 1 to {LONGEST - 1} of them, got {coils}", field="coils")
         if not len(table.line):
-            raise InputError("expected readouts of an image, there are none")
+            raise InputError("expected readouts of an image, there are none", field="data")
         self._grid, self._table, self.coils = grid, table, coils
         self._places = table.places(grid)
         length = self._places[:, 2] - self._places[:, 1]
         extra = table.calibration
-        if extra.any() and not extra.all() and length[extra].min() < length[~extra].max():
-            self._separate = True  # lines shorter than those of the image are not of the same acquisition
+        self._separate = bool(extra.any()) and calibration_is_separate(
+            self._declared_separate, length[extra].min(), length[~extra].max(initial=0)
+        )
         if self._separate:
-            self._meta["calibration"] = "acquired apart: " + ("not used" if grid.partitions > 1 else "for coil maps")
+            used = "not used" if grid.partitions > 1 else "for coil maps"
+            self._meta["calibration"] = f"acquired separately: {used}"
         self._cell = table.line * grid.partitions + table.partition
         counters = table.counters.copy()
         counters[:, -1] = ranked(counters[:, -1], positions)
         self._slice = counters[:, -1]
         lines = np.flatnonzero(~extra) if self._separate else np.arange(len(counters))
         if not len(lines):
-            raise InputError("expected readouts of an image, there are only those for calibration")
+            raise InputError("expected readouts of an image, there are only those for calibration", field="data")
         self._frames, frame = np.unique(counters[lines], axis=0, return_inverse=True)
         self._number = np.unique(self._frames[:, -1], return_inverse=True)[1]  # of each frame's slice, as they lie
         self._located = None
         if directions is not None:
             number = self._number[frame.reshape(-1)]
-            self._located = stack.find(grid, number, positions[lines], directions[lines])
+            self._located = stack.locate(grid, number, positions[lines], directions[lines])
         order = np.argsort(frame.reshape(-1), kind="stable")
         ends = np.cumsum(np.bincount(frame.reshape(-1)))
         self._rows_of = np.split(lines[order], ends[:-1])
@@ -115,7 +118,7 @@ class ReadoutSource(Source):
         self._volume = grid.partitions > 1
         self.matrix = (grid.lines, grid.partitions) if self._volume else (grid.readout, grid.lines)
         self.slices = len(self._frames) * (grid.readout if self._volume else 1)
-        self.slice_bytes = 8 * (coils + 1) * self.matrix[0] * self.matrix[1]  # with what counts readouts
+        self.slice_bytes = 8 * (coils + 1) * self.matrix[0] * self.matrix[1]  # k-space, and the counts of readouts
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
@@ -135,7 +138,7 @@ class ReadoutSource(Source):
             out[:], count[:] = self._whitened(part), taken
         sampled = counts > 0
         shape = self.matrix if self._volume else (1, self.matrix[1])
-        # What was read out but holds nothing says nothing.
+        # A line that was read out but holds only zeros does not count as sampled.
         filled = (kspace != 0).any(1) if self._volume else (kspace != 0).any(1).any(1, keepdim=True)
         noise = self._covariance is not None and self._noise_scale is not None
         spread = (1 / counts[sampled]).mean().sqrt().item() if sampled.any() else 1.0
@@ -146,7 +149,7 @@ class ReadoutSource(Source):
             maps=torch.cat(maps) if len(maps) == len(wanted) else None,
             noise=spread if noise else None,
             name=self.name,
-            **geometry.cut(self._spacing, notes, 0, self._apart(wanted)),
+            **geometry.cut(self._spacing, notes, 0, self._step(wanted)),
         )
 
     @property
@@ -168,7 +171,7 @@ class ReadoutSource(Source):
         frame, position = self._place(index)
         return {"geometry": self._located.geometry(self._number[frame], position)}
 
-    def _apart(self, wanted: range) -> int:
+    def _step(self, wanted: range) -> int:
         at = np.array(wanted)
         stacks, places = divmod(at, self._grid.readout) if self._volume else (self._frames[at, :-1], self._number[at])
         steps = set(np.diff(places).tolist()) or {1}
@@ -188,7 +191,7 @@ class ReadoutSource(Source):
         return notes | {"noise": self._noise_note} if self._noise_note else notes
 
     def _rows(self, frame: int) -> Ints:
-        """Return the readouts of a frame, those for calibration only where imaging left a gap."""
+        """Return the readouts of a frame; those for calibration only where imaging has none."""
         rows = self._rows_of[frame]
         extra = self._table.calibration[rows]
         return rows[~extra | ~np.isin(self._cell[rows], self._cell[rows[~extra]])]
@@ -206,7 +209,7 @@ class ReadoutSource(Source):
         return kspace.div_(counts.clamp_min(1)), counts
 
     def _taken(self, rows: Ints) -> Tensor:
-        """Return which samples of the cut readout an asymmetric echo holds; the cut smears a little beyond them."""
+        """Return which samples of the cropped readout an asymmetric echo fills; cropping smears a little beyond."""
         grid = self._grid
         first, last = self._places[rows, 1].min(), self._places[rows, 2].max() - 1
         step = grid.samples / grid.readout
@@ -216,7 +219,7 @@ class ReadoutSource(Source):
     def _position(self, frame: int, position: int, wanted: range) -> tuple[Tensor, Tensor]:
         """Return k-space (coil, line, partition) at a position of the readout, and how often each was read out.
 
-        Every position needs every readout, so those next in turn are kept ready, as far as memory allows.
+        Every position needs every readout, so the next positions are computed with it, as far as memory allows.
         """
         if self._ready is None or self._ready[0] != frame or position not in self._ready[1]:
             ahead = max(1, self.max_bytes // _AHEAD // self.slice_bytes)
@@ -227,13 +230,12 @@ class ReadoutSource(Source):
         return kspace[block.index(position)].unflatten(-1, self.matrix), counts
 
     def _positions(self, frame: int, block: range) -> tuple[Tensor, Tensor]:
-        from upmri.physics.fourier import ifft1c
+        from upmri.physics.fourier import crop, ifft1c
 
         rows = self._rows(frame)
         kspace = torch.zeros(len(block), self.coils, self._cells, dtype=torch.complex64)
-        shift = self._grid.samples // 2 - self._grid.readout // 2
         for lines, cells in self._batches(rows):
-            part = ifft1c(lines)[..., block.start + shift : block.stop + shift : block.step]
+            part = crop(ifft1c(lines), self._grid.readout)[..., block.start : block.stop : block.step]
             kspace.index_add_(2, cells, part.permute(2, 1, 0))
         counts = torch.bincount(torch.from_numpy(self._cell[rows]), minlength=self._cells)
         return kspace.div_(counts.clamp_min(1)), counts
@@ -255,7 +257,7 @@ class ReadoutSource(Source):
     # --- coils --------------------------------------------------------------------------------------------------------
 
     def _maps(self, frame: int) -> Tensor | None:
-        """Return coil maps from the calibration lines of the same slice, acquired apart; None if there are too few."""
+        """Return coil maps from separate calibration lines of the same slice; None if there are too few."""
         from upmri.physics.espirit import estimate_maps
 
         number = int(self._frames[frame, -1])
@@ -274,7 +276,7 @@ class ReadoutSource(Source):
         return self._find_covariance()
 
     def _find_covariance(self) -> Tensor | None:
-        """Return Ψ of the noise in imaging, in as far as noise readouts tell."""
+        """Return Ψ of the noise in imaging; None where noise readouts do not give it."""
         from upmri.physics.coils import noise_covariance
 
         noise = self._fetch_noise(_NOISE)

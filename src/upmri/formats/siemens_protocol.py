@@ -13,15 +13,21 @@ _OWN = re.compile(rb'^tSequenceFileName[ \t]{0,40}=[ \t]{0,40}"{1,2}%SiemensSeq%
 _OVERSAMPLING = re.compile(rb'<ParamDouble\."flReadoutOSFactor">\s{0,80}\{([^{}]{0,200})\}')
 
 
-class Protocol:
-    """What is needed of a measurement's protocol."""
+class SiemensProtocol:
+    """The settings of a measurement that the reader needs.
+
+    Parameters
+    ----------
+    raw
+        The protocol as it stands in the file.
+    """
 
     def __init__(self, raw: bytes) -> None:
         self._values = {match[1].decode(): _number(match[2]) for match in _SETTING.finditer(raw)}
         factor = _OVERSAMPLING.search(raw)
         words = factor[1].split() if factor else []
-        told = _number(words[-1]) if words else 1.0
-        self.oversampling = told if 1 <= told <= 16 else 1.0
+        value = _number(words[-1]) if words else 1.0
+        self.oversampling = value if 1 <= value <= 16 else 1.0
         self.base = self._count("sKSpace.lBaseResolution")
         self.lines = self._count("sKSpace.lPhaseEncodingLines")
         self.partitions = self._count("sKSpace.lPartitions")
@@ -33,12 +39,12 @@ class Protocol:
         return int(value) if 0 <= value < 2**16 else 0
 
     def check(self) -> None:
-        """Refuse what is not Cartesian, or needs more than to be put in place."""
+        """Refuse what is not Cartesian."""
         kinds = {2: "radial", 4: "spiral", 8: "PROPELLER"}
         trajectory = self._count("sKSpace.ucTrajectory")
         if trajectory not in (0, 1) or self._count("sFastImaging.lEPIFactor") > 1:
             kind = kinds.get(trajectory, "echo-planar" if trajectory in (0, 1) else "another")
-            raise InputError(f"trajectory: expected Cartesian, got {kind}")
+            raise InputError(f"expected Cartesian, got {kind}", field="trajectory")
 
     def spacing(self, columns: int, lines: int, partitions: int) -> tuple[float, float, float] | None:
         """Return the size of a voxel in mm, (readout, line, partition or slice)."""

@@ -15,27 +15,28 @@ from upmri.core.errors import InputError
 from upmri.core.scan import Scan
 from upmri.formats import guard
 
-Slices = int | slice | str | None
+SliceSelection = int | slice | str | None
+"""Which slices to read: all (None), one (3), a range (``slice(3, 7)``), or either as text ("3", "3:7")."""
 
 
 class Source(ABC):
     """A file whose headers are known and whose slices are read when asked for.
 
-    A format derives from it, fills in what the file declares, and reads a range of slices. Sizes are checked here,
-    before any format asks for memory.
+    A format derives a class from it, which fills in what the file declares and reads a range of slices. Sizes are
+    checked here, before any format allocates memory.
 
     Attributes
     ----------
     path, name
         The file, and its name without folder and suffix.
     slices, coils, matrix
-        How many slices and coils there are, and the size (readout, phase).
+        Number of slices, number of coils, and the size (readout, phase).
     format
-        What kind of file it is.
+        Name of the format, as "fastMRI HDF5".
     slice_bytes
-        Memory that one slice takes with all that belongs to it.
+        Bytes of memory for one slice, with its part of every array.
     max_bytes
-        Memory that one ``read`` may take.
+        Most bytes of memory for one ``read``.
     """
 
     format: ClassVar[str]
@@ -49,12 +50,12 @@ class Source(ABC):
         self.name = path.stem
         self.max_bytes = max_bytes
 
-    def indices(self, slices: Slices = None) -> range:
+    def indices(self, slices: SliceSelection = None) -> range:
         """Return the numbers of these slices, to read them one by one."""
         with guard.naming(self.path):
-            return select(slices, self.slices)
+            return select_slices(slices, self.slices)
 
-    def read(self, slices: Slices = None) -> Scan:
+    def read(self, slices: SliceSelection = None) -> Scan:
         """Read these slices, and only these, from disk."""
         wanted = self.indices(slices)
         with guard.naming(self.path):
@@ -62,28 +63,27 @@ class Source(ABC):
             guard.check_bytes(f"{len(wanted)} of {self.slices} slices", needed, self.max_bytes)
             return self._read(slice(wanted.start, wanted.stop, wanted.step))
 
-    def each(self, slices: Slices = None) -> Iterator[Scan]:
+    def each(self, slices: SliceSelection = None) -> Iterator[Scan]:
         """Read these slices one by one; the spacing of each is that between them."""
         wanted = self.indices(slices)
-        apart = self._apart(wanted)
+        step = self._step(wanted)
         for index in wanted:
-            yield _cut(self.read(index), 0, apart)
+            yield _cut(self.read(index), 0, step)
 
     @abstractmethod
     def _read(self, keep: slice) -> Scan:
         """Read the slices start:stop:step, 0 ≤ start < stop ≤ ``slices``, step ≥ 1."""
 
-    def _apart(self, wanted: range) -> int:
-        """Return how many slices each of these is from the next; 0 where they are no stack in space."""
+    def _step(self, wanted: range) -> int:
+        """Return the distance of these slices, in slices; 0 where they are no stack in space."""
         return wanted.step if len(wanted) > 1 else 1
 
     def _part(self, scan: Scan, keep: slice) -> Scan:
-        """Give what was read of these slices, with the place of all, the place of its own."""
-        return _cut(scan, keep.start, self._apart(range(keep.start, keep.stop, keep.step)))
+        """Return a scan of these slices, read with the geometry of all slices, with the geometry of its own."""
+        return _cut(scan, keep.start, self._step(range(keep.start, keep.stop, keep.step)))
 
-    @abstractmethod
-    def close(self) -> None:
-        """Let go of the file."""
+    def close(self) -> None:  # noqa: B027, most formats hold nothing open
+        """Close the file, where a format holds it open between reads."""
 
     def __enter__(self) -> Self:
         return self
@@ -95,20 +95,20 @@ class Source(ABC):
 
 
 class Reader(Protocol):
-    """What a module of this room offers to be a format that can be read."""
+    """What a format needs to be read: a module, or an object, with these three names."""
 
     READS: str
-    """What it reads, in the words of a sentence that begins with "expected"."""
+    """What it reads, as in "expected NumPy .npy or .npz with complex k-space"."""
 
     def recognise(self, path: Path, head: bytes) -> bool:
-        """Tell from the file's first bytes, or from what is inside, whether it is of this format."""
+        """Return whether a file is of this format, by its first 64 KiB, ``head``, or by what else is inside."""
 
     def open_source(self, path: Path, max_bytes: int) -> Source:
         """Open a file that was recognised."""
 
 
-def select(slices: Slices, count: int) -> range:
-    """Return which of ``count`` slices are meant: at least one, in ascending order.
+def select_slices(slices: SliceSelection, count: int) -> range:
+    """Return the numbers of the selected slices out of ``count``: at least one, in ascending order.
 
     Parameters
     ----------
@@ -123,20 +123,21 @@ def select(slices: Slices, count: int) -> range:
             start = range(count)[operator.index(wanted)]
             return range(start, start + 1)
         chosen = range(count)[wanted]
-        # Python would quietly clip these; who asks for slice 40 of 30 should hear of it.
+        # Python would silently clip these; slice 40 of 30 is more likely a mistake.
         inside = all(-count <= operator.index(end) <= count for end in (wanted.start, wanted.stop) if end is not None)
         if inside and chosen.step > 0 and chosen:
             return chosen
     except (TypeError, ValueError, IndexError):
         pass
     raise InputError(
-        f"slices: expected some of 0 to {count - 1} (there {'is 1 slice' if count == 1 else f'are {count} slices'}), "
-        f'such as 0, -1 or "0:{count}", got {slices!r}'
+        f"expected some of 0 to {count - 1} (there {'is 1 slice' if count == 1 else f'are {count} slices'}), "
+        f'such as 0, -1 or "0:{count}", got {slices!r}',
+        field="slices",
     )
 
 
-def _cut(scan: Scan, start: int, apart: int) -> Scan:
-    about = geometry.cut(scan.spacing, scan.meta, start, apart)
+def _cut(scan: Scan, start: int, step: int) -> Scan:
+    about = geometry.cut(scan.spacing, scan.meta, start, step)
     same = (about["spacing"], about["meta"]) == (scan.spacing, scan.meta)
     return scan if same else replace(scan, **about)
 

@@ -1,4 +1,4 @@
-"""Where the slices of a scan lie in the patient, found from what every readout says of its slice."""
+"""Where the slices of a scan lie in the patient, found from the positions and directions that readouts carry."""
 
 from __future__ import annotations
 
@@ -11,39 +11,39 @@ from numpy.typing import NDArray
 from upmri.core.geometry import AXES, FARTHEST, SKEW, Spacing
 from upmri.formats.grid import Grid, Ints
 
-_OFF = 0.05  # mm that a slice may lie beside its place
+_OFF = 0.05  # mm, the largest error of a position
 
 
 @dataclass(frozen=True)
-class Stack:
-    """Where the slices (or slabs) of a scan lie."""
+class SliceStack:
+    """Positions and directions of the slices (or slabs) of a scan."""
 
     corners: NDArray[np.float64]  # (slice, 3), the centre of the first voxel of each
     directions: NDArray[np.float64]  # rows are those of readout, line, and partition or slice
     spacing: Spacing  # likewise
 
     def geometry(self, number: int, position: int | None) -> dict[str, list[float]]:
-        """Return that of a stack that begins with this slice, or in 3-D with this position of a slab's readout."""
+        """Return the geometry that begins with this slice, or in 3-D with this position along a slab's readout."""
         corner, directions = self.corners[number], self.directions
         if position is not None:
             corner, directions = corner + position * self.spacing[0] * directions[0], directions[[1, 2, 0]]
         return {"position": corner.tolist()} | dict(zip(AXES, directions.tolist(), strict=True))
 
 
-def find(grid: Grid, slices: Ints, positions: NDArray[Any], directions: NDArray[Any]) -> Stack | None:
-    """Find the slices from what every readout says; None if that is nothing, or no stack.
+def locate(grid: Grid, slices: Ints, positions: NDArray[Any], directions: NDArray[Any]) -> SliceStack | None:
+    """Find the slices from the positions of all readouts; None if they are not known, or are no stack.
 
     Parameters
     ----------
     grid
-        Its centre, n // 2 of every axis, is the centre of the slice.
+        The grid of k-space; its centre, n // 2 of every axis, is the centre of the slice.
     slices
-        The number of each readout's slice, in the order in which they lie.
+        Number of each readout's slice, in the order of their positions.
     positions
-        The centre of the slice in mm, (readout, 3).
+        Centre of each readout's slice in mm, (readout, 3).
     directions
-        Along which the indices of the image grow, (readout, 3, 3): rows are those of readout, line and partition. For
-        slices, the last is that of their normal, on either side.
+        Directions along which the indices of the image grow, (readout, 3, 3): rows are readout, line and partition. For
+        slices, the last is their normal, with either sign.
     """
     if grid.spacing is None or not (np.isfinite(positions).all() and np.isfinite(directions).all()):
         return None
@@ -66,10 +66,10 @@ def find(grid: Grid, slices: Ints, positions: NDArray[Any], directions: NDArray[
     middle = np.array([grid.readout // 2, grid.lines // 2, grid.partitions // 2])
     with np.errstate(over="ignore", invalid="ignore"):
         corners = centres - (middle * spacing) @ axes
-    return Stack(corners, axes, spacing) if np.abs(corners).max() <= FARTHEST / 2 else None
+    return SliceStack(corners, axes, spacing) if np.abs(corners).max() <= FARTHEST / 2 else None
 
 
 def against(directions: NDArray[Any], grid: Grid) -> NDArray[Any]:
-    """Turn those of the axes that are encoded by gradients: of all but the normal of slices."""
+    """Reverse the directions of the axes that are encoded by gradients: all but the normal of slices."""
     encoded = 3 if grid.partitions > 1 else 2
     return np.concatenate([-directions[:, :encoded], directions[:, encoded:]], 1)

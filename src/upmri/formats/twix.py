@@ -1,18 +1,18 @@
 """Siemens raw data, .dat ("twix"), of software VB and of VD and later.
 
-How readouts become a scan is told in :mod:`upmri.formats.readouts`. Of several measurements in a file the last is the
-image, and those before it are adjustments, of which noise readouts are used. The layout of the headers is twixtools'.
-Its ``read_twix`` is not used: it reads every sample to learn the headers, never ends on some damaged files, and takes
-one that was cut short for whole.
+How readouts become a scan is in :mod:`upmri.formats.readouts`. Of several measurements in a file the last is the
+image, and those before it are adjustments, of which noise readouts are used. The layout of the headers is that of
+twixtools. Its ``read_twix`` is not used: it reads every sample to find the headers, never ends on some damaged files,
+and does not notice that a file was cut short.
 
-From the protocol come sizes and fields of view; the patient's name and whatever else it holds are not read. It is not
-always true (sequences of Pulseq keep the values of an unrelated protocol), so that where readouts do not fit it, they
-are believed. How the bandwidth of noise readouts compares to that of imaging is not in the file, so σ₀ is left open.
+Sizes and fields of view are read from the protocol; the patient's name and whatever else it holds are not. It is not
+always true (sequences of Pulseq keep the values of an unrelated protocol). Where readouts do not fit the protocol, the
+readouts count. The bandwidth of noise readouts relative to imaging is not in the file, so σ₀ is None.
 
 Headers give the centre of a slice and a quaternion (w, x, y, z), the rotation whose columns are the directions of
-phase, readout and slice, as siemens_to_ismrmrd has it. Indices of the image grow against those of encoded axes, see
-:mod:`upmri.formats.mrd`; twixtools turns them likewise. It is the slice that the console shows, and only Siemens' own
-sequences are known to encode along its axes. Scans with others, such as Pulseq's, get no geometry.
+phase, readout and slice, as in siemens_to_ismrmrd. Indices of the image grow against those of encoded axes, see
+:mod:`upmri.formats.acquisitions`; twixtools does the same. It is the slice that the console shows, and only Siemens'
+own sequences are known to encode along its axes. Scans with others, such as Pulseq's, get no geometry.
 """
 
 from __future__ import annotations
@@ -31,8 +31,7 @@ from upmri.core.errors import InputError
 from upmri.formats import guard, stack
 from upmri.formats.grid import Grid, Ints, Table, place
 from upmri.formats.readouts import ReadoutSource
-from upmri.formats.siemens_protocol import Protocol
-from upmri.formats.source import Source
+from upmri.formats.siemens_protocol import SiemensProtocol
 
 READS = "Siemens .dat"
 _BUFFERS = (b"Config\0", b"Dicom\0", b"Meas\0", b"MeasYaps\0", b"Phoenix\0", b"Spice\0", b"Protocol\0")
@@ -48,7 +47,7 @@ _COUNTERS = ("Rep", "Phs", "Set", "Eco", "Sli")  # of grid.AXES
 
 
 def recognise(path: Path, head: bytes) -> bool:  # noqa: ARG001
-    """Tell whether a protocol begins where one should, by the name of its first part."""
+    """Return whether a protocol begins where one should, by the name of its first part."""
     return _starts(head) is not None
 
 
@@ -65,14 +64,9 @@ def _starts(head: bytes) -> list[tuple[int, int]] | None:
     return starts if head[starts[0][0] + 8 :].startswith(_BUFFERS) else None
 
 
-def open_source(path: Path, max_bytes: int) -> Source:
-    """Open a .dat file."""
-    return TwixSource(path, max_bytes)
-
-
 @dataclass(frozen=True)
-class Layout:
-    """Where what lies in a block of samples: headers and their sizes, as twixtools defines them, and its flags."""
+class BlockLayout:
+    """The layout of a block of samples: headers and their sizes, and the flags, as twixtools defines them."""
 
     header: np.dtype[Any]
     shared: int  # bytes of the header that all channels share
@@ -80,7 +74,7 @@ class Layout:
     flags: dict[str, int]
 
     @classmethod
-    def of(cls, modern: bool) -> Layout:
+    def of(cls, modern: bool) -> BlockLayout:
         """Return the layout of VD and later, or of VB."""
         try:
             defined = import_module("twixtools.mdh_def")
@@ -96,21 +90,21 @@ class Layout:
 
 
 @dataclass(frozen=True)
-class Blocks:
+class SampleBlocks:
     """The blocks of a measurement that hold samples: where they begin, and their headers."""
 
     at: Ints
     header: NDArray[Any]
-    layout: Layout
+    layout: BlockLayout
 
     def flagged(self, *names: str) -> NDArray[np.bool_]:
         """Return which have any of these flags."""
         bits = sum(1 << self.layout.flags[name] for name in names)
         return (self.header["EvalInfoMask"] & np.uint64(bits)) != 0
 
-    def where(self, kept: NDArray[np.bool_]) -> Blocks:
+    def where(self, kept: NDArray[np.bool_]) -> SampleBlocks:
         """Return some of them."""
-        return Blocks(self.at[kept], self.header[kept], self.layout)
+        return SampleBlocks(self.at[kept], self.header[kept], self.layout)
 
 
 class TwixSource(ReadoutSource):
@@ -121,7 +115,7 @@ class TwixSource(ReadoutSource):
     def __init__(self, path: Path, max_bytes: int) -> None:
         super().__init__(path, max_bytes)
         starts, size = _starts(guard.head(path)) or [], path.stat().st_size
-        self._layout = Layout.of(modern=starts != [(0, 0)])
+        self._layout = BlockLayout.of(modern=starts != [(0, 0)])
         if len(starts) > 1:
             self._meta["measurement"] = f"{len(starts)} of {len(starts)}; those before it are adjustments"
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
@@ -133,19 +127,21 @@ class TwixSource(ReadoutSource):
                 body = offset + _protocol_length(data, offset, end)
                 found.append(_walk(data, body, end, self._layout, max_bytes))
             protocol = bytes(data[offset:body])
-        self._sort(Protocol(protocol), found)
+        self._sort(SiemensProtocol(protocol), found)
 
-    def _sort(self, protocol: Protocol, found: list[Blocks]) -> None:
+    def _sort(self, protocol: SiemensProtocol, found: list[SampleBlocks]) -> None:
         blocks = found[-1]
         left_out = blocks.flagged(*_SKIPPED)
         image = blocks.where(~left_out & ~blocks.flagged("NOISEADJSCAN"))
         header = image.header
         if not len(header):
-            raise InputError("expected readouts of an image, there are none")
+            raise InputError("expected readouts of an image, there are none", field="data")
         protocol.check()
         coils = np.unique(header["UsedChannels"])
         if len(coils) > 1:
-            raise InputError(f"expected readouts of the same coils, got {coils.min()} to {coils.max()} of them")
+            raise InputError(
+                f"expected readouts of the same coils, got {coils.min()} to {coils.max()} of them", field="data"
+            )
         self._meta |= {"left out": int(left_out.sum())} if left_out.any() else {}
         counter = {name: header["Counter"][name].astype(np.int64) for name in ("Lin", "Par", *_COUNTERS)}
         samples, centre = header["SamplesInScan"].astype(np.int64), header["CenterCol"].astype(np.int64)
@@ -161,7 +157,6 @@ class TwixSource(ReadoutSource):
             partitions,
             protocol.spacing(columns, lines, partitions),
         )
-        calibration = image.flagged("PATREFSCAN") & ~image.flagged("PATREFANDIMASCAN")
         table = Table(
             line=place("lines", counter["Lin"], line, lines),
             partition=place("partitions", counter["Par"], partition, partitions),
@@ -170,11 +165,11 @@ class TwixSource(ReadoutSource):
             centre=centre,
             skip=np.stack([header["CutOff"]["Pre"], header["CutOff"]["Post"]], 1).astype(np.int64),
             reverse=image.flagged("REFLECT"),
-            calibration=calibration,
+            calibration=image.flagged("PATREFSCAN") & ~image.flagged("PATREFANDIMASCAN"),
         )
         self._image = image
         self._noise = [part.where(part.flagged("NOISEADJSCAN")) for part in found]
-        self._separate = protocol.separate_calibration and bool(calibration.any())
+        self._declared_separate = protocol.separate_calibration
         places = header["SliceData"]["SlicePos"]
         positions = np.stack([places[axis] for axis in ("Sag", "Cor", "Tra")], 1)
         directions = None
@@ -203,8 +198,8 @@ class TwixSource(ReadoutSource):
                     return np.concatenate(found, 1)
         return None
 
-    def close(self) -> None:
-        """Nothing is held between reads."""
+
+open_source = TwixSource
 
 
 # --- blocks -----------------------------------------------------------------------------------------------------------
@@ -212,14 +207,16 @@ class TwixSource(ReadoutSource):
 
 def _protocol_length(data: mmap.mmap, offset: int, end: int) -> int:
     if offset + 8 > end:
-        raise InputError("cut short; there is no protocol where a measurement should begin")
+        raise InputError("cut short; there is none where a measurement should begin", field="protocol")
     (length,) = struct.unpack_from("<I", data, offset)
     if not 8 <= length <= min(_PROTOCOL_BYTES, end - offset):
-        raise InputError(f"cut short, or damaged; a protocol declares {length} bytes, there are {end - offset}")
+        raise InputError(
+            f"cut short, or damaged; a protocol declares {length} bytes, there are {end - offset}", field="protocol"
+        )
     return int(length)
 
 
-def _walk(data: mmap.mmap, at: int, end: int, layout: Layout, max_bytes: int) -> Blocks:
+def _walk(data: mmap.mmap, at: int, end: int, layout: BlockLayout, max_bytes: int) -> SampleBlocks:
     """Go from block to block until the one that says it is the last, which must be there."""
     header, offset = layout.header, {name: field[1] for name, field in (layout.header.fields or {}).items()}
     last, other = 1 << layout.flags["ACQEND"], 1 << layout.flags["SYNCDATA"]
@@ -244,11 +241,11 @@ def _walk(data: mmap.mmap, at: int, end: int, layout: Layout, max_bytes: int) ->
     headers = np.empty(len(found), header)
     for number, position in enumerate(found):
         headers[number] = np.frombuffer(data, header, 1, position)[0]
-    return Blocks(np.array(found, np.int64), headers, layout)
+    return SampleBlocks(np.array(found, np.int64), headers, layout)
 
 
 def _directions(quaternions: NDArray[Any]) -> NDArray[np.float64]:
-    """Return those of readout, phase and slice, (…, 3, 3), not of length 1 where a quaternion is not."""
+    """Return the directions of readout, phase and slice, (…, 3, 3); of length 1 where the quaternion is."""
     with np.errstate(invalid="ignore"):  # of a damaged file
         w, x, y, z = np.moveaxis(quaternions.astype(np.float64), -1, 0)
         phase = (w * w + x * x - y * y - z * z, 2 * (x * y + w * z), 2 * (x * z - w * y))
@@ -266,7 +263,7 @@ def _columns(samples: Ints, centre: Ints, nominal: int) -> int:
 
 
 def _axis(counter: Ints, centre: int, nominal: int) -> tuple[int, int | None]:
-    """Return the size of the grid along lines or partitions and the counter of its centre, None when it is not told.
+    """Return the size of the grid along lines or partitions and the counter of its centre, None if it is not known.
 
     The size is the protocol's, ``nominal``, unless counters do not fit it.
     """

@@ -45,17 +45,18 @@ def build_method(method: str | type[Method] | Method, **settings: Any) -> Method
     return made
 
 
-def complete(method: Method, problem: Problem) -> tuple[Method, dict[str, Any]]:
+def complete(method: Method, problem: Problem, *, test: bool = True) -> tuple[Method, dict[str, Any]]:
     """Return the method with its weights loaded on the problem's device, and facts about the choice.
 
     ``upmri`` is tested on held-out lines of the problem, where its operator has lines: the gain over SENSE in dB is the
     fact ``held_out_gain``. Below 0 the scan is unlike the training data. Without a model the weights with the largest
-    gain are taken; other methods take their only available ones.
+    gain are taken; other methods take their only available ones. With ``test=False`` weights that are given are loaded
+    without a test.
     """
     if not isinstance(method, Learned):
         return method, {}
     candidates = [method.model] if method.model is not None else list(available(method.name))
-    tested = isinstance(method, Upmri) and problem.operator.mask is not None
+    tested = test and isinstance(method, Upmri) and problem.operator.mask is not None
     if not candidates or (len(candidates) > 1 and not tested):
         names = ", ".join(map(str, candidates)) or "none are available"
         raise InputError(f"choose weights of {method.name}: {names}", field="model")

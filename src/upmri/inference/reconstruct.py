@@ -134,6 +134,8 @@ class Session:
         Device of the reconstruction.
     seed
         Random seed of every slice.
+    test
+        Whether to test weights on held-out lines of the first slice.
     facts
         Facts about the choice of weights; None before the first slice.
     """
@@ -141,6 +143,7 @@ class Session:
     method: Method
     device: torch.device
     seed: int
+    test: bool = True
     facts: dict[str, Any] | None = None
 
     @torch.no_grad()
@@ -149,7 +152,7 @@ class Session:
         mapped = estimate_maps(scan) if scan.maps is None else scan
         problem = Problem.from_scan(mapped, self.device, self.seed)
         if self.facts is None:
-            self.method, self.facts = complete(self.method, problem)
+            self.method, self.facts = complete(self.method, problem, test=self.test)
         return _in_units_of_the_data(self.method(problem), problem)
 
     @property

@@ -42,23 +42,24 @@ def bootstrap_errors(
     """
     found = []
     together = max(1, _TOGETHER // len(image))
-    data = problem.kspace.shape[1:]
-    for first in range(0, count, together):
-        size = min(together, count - first)
-        masks, noises = [], []
-        for mask, generator in zip(problem.lines, generators, strict=True):
-            masks.append(torch.stack([moved(mask, image.shape[-2], generator) for _ in range(size)]))
-            noises.append(complex_normal((size, *data), generator).to(image))
-        again = problem.operator.repeat(size).restrict(torch.stack(masks, 1).flatten(0, 1))
-        truth, sigma = image.repeat(size, 1, 1), problem.sigma.repeat(size)
-        noise = torch.stack(noises, 1).flatten(0, 1) * sigma[:, None, None, None]
-        adjoint = again.normal(truth) + again.adjoint(noise)
-        measured = Problem.from_adjoint(again, adjoint, sigma, scaled=True)
-        found.append((reconstruct(measured) - truth).unflatten(0, (size, -1)))
+    readout, data = image.shape[-2], problem.kspace.shape[1:]
+    pairs = list(zip(problem.lines, generators, strict=True))
+    # The order in which a generator is used must not depend on the number of slices.
+    for first in range(0, count, _TOGETHER):
+        size = min(_TOGETHER, count - first)
+        masks = [torch.stack([move_lines(mask, readout, generator) for _ in range(size)]) for mask, generator in pairs]
+        for chosen in torch.stack(masks, 1).split(together):
+            repeats = len(chosen)
+            unit = torch.stack([complex_normal(data, generator) for _ in chosen for _, generator in pairs]).to(image)
+            again = problem.operator.repeat(repeats).restrict(chosen.flatten(0, 1))
+            truth, sigma = image.repeat(repeats, 1, 1), problem.sigma.repeat(repeats)
+            adjoint = again.normal(truth) + again.H(sigma[:, None, None, None] * unit)
+            measured = Problem.from_adjoint(again, adjoint, sigma, scaled=True)
+            found.append((reconstruct(measured) - truth).unflatten(0, (repeats, -1)))
     return torch.cat(found)
 
 
-def moved(mask: Tensor, readout: int, generator: torch.Generator) -> Tensor:
+def move_lines(mask: Tensor, readout: int, generator: torch.Generator) -> Tensor:
     """Move every line, or point of a 2-D mask, a little: the number and the density stay.
 
     The calibration region stays. Each of the other lines, in random order, moves to a free place at most R away, R the

@@ -49,7 +49,8 @@ def fit_spread(reconstruct: Reconstruct, problems: Iterable[Problem]) -> dict[st
             given.append(test.inputs.unknowns)
         ratios.append((true / predicted).clamp(*_RATIOS).sqrt())
         unknowns.append(torch.stack(given).mean(0))
-    y, x = torch.cat(ratios).log(), (torch.cat(unknowns) / _UNKNOWNS).log()
+    y = torch.cat(ratios).log()
+    x = (torch.cat(unknowns) / _UNKNOWNS).log().to(y)
     exponent = (x - x.mean()) @ (y - y.mean()) / len(x) / (x.var(correction=0) + _SIMILAR)
     factor = (y.mean() - exponent * x.mean()).exp()
     return {"factor": round(factor.item(), 3), "exponent": round(exponent.item(), 3)}

@@ -36,9 +36,11 @@ def mirror(tensor: Tensor, dim: int) -> Tensor:
     return tensor.index_select(dim, (2 * (length // 2) - torch.arange(length, device=tensor.device)) % length)
 
 
+def crop(image: Tensor, length: int, dim: int = -1) -> Tensor:
+    """Return the ``length`` points in the middle of an axis; the centre, n // 2, stays the centre."""
+    return image.narrow(dim, image.shape[dim] // 2 - length // 2, length)
+
+
 def without_oversampling(kspace: Tensor, length: int, dim: int = -1) -> Tensor:
-    """Cut the image to the ``length`` points in the middle of an axis, and return its k-space."""
-    samples = kspace.shape[dim]
-    if length == samples:
-        return kspace
-    return fft1c(ifft1c(kspace, dim).narrow(dim, samples // 2 - length // 2, length), dim)
+    """Crop the image to the ``length`` points in the middle of an axis, and return its k-space."""
+    return kspace if length == kspace.shape[dim] else fft1c(crop(ifft1c(kspace, dim), length, dim), dim)

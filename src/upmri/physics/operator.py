@@ -112,6 +112,11 @@ class Operator(ABC):
         """Pixels that A sees, bool (slice, H, W): where N of a random image is not 0."""
         return outside(lambda: self._normal(self._random()) != 0)
 
+    @cached_property
+    def data_shape(self) -> tuple[int, ...]:
+        """Shape of A x of one stack of slices."""
+        return outside(lambda: tuple(self.forward(torch.zeros_like(self._random())).shape))
+
     def restrict(self, mask: Array) -> Operator:  # noqa: ARG002
         """Return the operator of the same object and coils, sampled where ``mask`` is true."""
         raise self._lacks("has no lines to choose from")
@@ -168,7 +173,7 @@ class Operator(ABC):
         return each(self.forward, image, self.shape, "image")
 
     def _adjoint(self, data: Tensor) -> Tensor:
-        return each(self.adjoint, data, self._data_shape, "data")
+        return each(self.adjoint, data, self.data_shape, "data")
 
     def _normal(self, image: Tensor) -> Tensor:
         return self._adjoint(self._forward(image))
@@ -197,10 +202,6 @@ class Operator(ABC):
             return bool(seen[1:].abs().max() <= 1e-4 * seen[0].abs().max())
 
         return outside(independent)
-
-    @cached_property
-    def _data_shape(self) -> tuple[int, ...]:
-        return outside(lambda: tuple(self.forward(torch.zeros_like(self._random())).shape))
 
     def _random(self) -> Tensor:
         # From NumPy: torch refuses to draw within vmap.

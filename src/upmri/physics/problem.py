@@ -15,6 +15,7 @@ from upmri.physics.coils import estimate_noise
 from upmri.physics.operator import Operator
 from upmri.physics.sense import SenseOperator
 from upmri.physics.simulate import complex_normal
+from upmri.physics.tensors import Array, as_tensor
 
 
 class Problem:
@@ -31,7 +32,7 @@ class Problem:
         A. For methods that use a prior, its normal operator N = A*A should have a largest eigenvalue near 1
         (``operator.norm()``).
     kspace
-        Data y, in the units and of the shape that ``operator.adjoint`` takes; unsampled entries are ignored.
+        Data y, a tensor or a NumPy array in the shape that ``operator.adjoint`` takes; unsampled entries are ignored.
     sigma
         Noise level σ₀ in the units of the data, one number or (slice,), or a function that returns it on first use.
     reference
@@ -56,18 +57,19 @@ class Problem:
     def __init__(
         self,
         operator: Operator,
-        kspace: Tensor | None,
+        kspace: Array | None,
         *,
         sigma: float | Tensor | Callable[[], Tensor] | None = None,
-        reference: Tensor | None = None,
+        reference: Array | None = None,
         scaled: bool = False,
         seeds: int | Sequence[int] = 0,
         step: int = 0,
     ) -> None:
         self.operator, self.step = operator, step
-        self.seeds = (seeds,) * operator.shape[0] if isinstance(seeds, int) else tuple(seeds)
-        self._kspace = None if kspace is None else torch.as_tensor(kspace)
-        self._sigma, self._reference, self._scaled = sigma, reference, scaled
+        self.seeds = _each_slice(seeds, operator.shape[0])
+        self._kspace = None if kspace is None else as_tensor(kspace)
+        self._reference = None if reference is None else as_tensor(reference)
+        self._sigma, self._scaled = sigma, scaled
 
     @classmethod
     def from_scan(cls, scan: Scan, device: torch.device | str = "cpu", seed: int = 0) -> Problem:
@@ -92,11 +94,11 @@ class Problem:
 
     @classmethod
     def from_adjoint(
-        cls, operator: Operator, adjoint: Tensor, sigma: float | Tensor, *, scaled: bool = False
+        cls, operator: Operator, adjoint: Array, sigma: float | Tensor, *, scaled: bool = False
     ) -> Problem:
-        """Return the problem of which only A*y, (slice, H, W), is known: most methods need no more."""
+        """Return a problem with A*y, (slice, H, W), instead of the data; most methods need only A*y."""
         problem = cls(operator, None, sigma=sigma, scaled=scaled)
-        problem._combined = adjoint
+        problem._combined = as_tensor(adjoint)
         return problem
 
     def __len__(self) -> int:
@@ -137,7 +139,7 @@ class Problem:
 
     @property
     def reference(self) -> Tensor | None:
-        """Reference image (slice, H, W), None where there is none."""
+        """Reference image (slice, H, W), or None."""
         if self._reference is None or self._scaled:
             return self._reference
         return self._reference / self.scale[:, None, None]
@@ -160,7 +162,10 @@ class Problem:
         return self.operator.H(self._kspace)
 
     def restrict(self, mask: Tensor) -> Problem:
-        """Return the problem with some of the samples only, (slice, 1 or H, W); scale, seeds and step stay."""
+        """Return the problem with some of the samples only, (slice, 1 or H, W), without reference.
+
+        Scale, noise level, seeds and step stay.
+        """
         return Problem(
             self.operator.restrict(mask.to(self.device)),
             self.kspace,
@@ -174,11 +179,11 @@ class Problem:
         """Return the same problem with fresh random generators."""
         other = copy.copy(self)
         other.__dict__.pop("generators", None)
-        other.seeds = (seeds,) * len(self) if isinstance(seeds, int) else tuple(seeds)
+        other.seeds = _each_slice(seeds, len(self))
         return other
 
     def repeat(self, count: int, seeds: Sequence[int]) -> Problem:
-        """Return the slices ``count`` times over, each copy with a seed of its own."""
+        """Return ``count`` copies of the slices, one stack after another, without reference; one seed per copy."""
         return Problem(
             self.operator.repeat(count),
             self.kspace.repeat(count, *(1,) * (self.kspace.ndim - 1)),
@@ -189,7 +194,7 @@ class Problem:
         )
 
     def unit_noise(self, *shape: int) -> Tensor:
-        """CN(0, I), (slice, *shape), other numbers at each call; drawn on the device, where it is many times faster."""
+        """CN(0, I), (slice, *shape), with new numbers at each call, drawn on the device, where it is much faster."""
         seeds = [int(torch.randint(2**62, (), generator=generator)) for generator in self.generators]
         drawn = [complex_normal(shape, torch.Generator(self.device).manual_seed(seed)) for seed in seeds]
         return torch.stack(drawn).to(self.adjoint.dtype)
@@ -200,3 +205,11 @@ class Problem:
         support = self.operator.support
         sampled = self.lines.float().mean((1, 2)).to(self.device)
         return (1 / sampled) * support.sum((1, 2)).clamp_min(1) / support[0].numel()
+
+
+def _each_slice(seeds: int | Sequence[int], count: int) -> tuple[int, ...]:
+    """One seed for each of ``count`` slices."""
+    values = (seeds,) * count if isinstance(seeds, int) else tuple(seeds)
+    if len(values) != count:
+        raise InputError(f"expected one number or {count}, one per slice, got {len(values)}", field="seeds")
+    return values

@@ -103,6 +103,11 @@ class SenseOperator(Operator):
         return outside(lambda: (self._rows != 0).any(2))
 
     @property
+    def data_shape(self) -> tuple[int, ...]:
+        """(slice, coil, H, W)."""
+        return tuple(self.maps.shape)
+
+    @property
     def acceleration(self) -> Tensor:
         """R of each slice, (slice,)."""
         return 1 / self.mask.float().mean((1, 2))

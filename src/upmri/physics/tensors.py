@@ -41,7 +41,7 @@ def moved(value: Any, target: Target) -> Any:
             return value.to(target.to_complex())
         return value.to(target.to_real()) if value.is_floating_point() else value
     if isinstance(value, nn.Module):
-        return copy.deepcopy(value).to(target)
+        return copy.deepcopy(value)._apply(lambda tensor: moved(tensor, target))
     if isinstance(value, dict):
         return {key: moved(part, target) for key, part in value.items()}
     if type(value) in (list, tuple):

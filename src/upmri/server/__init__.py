@@ -1,9 +1,10 @@
 """MRD streaming: a server beside the scanner, and a client that sends scans to one.
 
-A connection's way, one direction, a file a step:
+The way of a scan, with the module of each step:
 
-    socket ─protocol─▶ messages ─order, assemble─▶ frames ─dispatch─▶ worker (a process of its own) ─images─▶ socket
+    socket ─wire─▶ messages ─order, assemble─▶ frames ─dispatch, process─▶ worker ─series, outgoing─▶ socket
 
-``connection`` is one client's reader and writer, ``listen`` the process around them all, ``limits`` what a peer may ask
-for; ``client`` and ``sending`` are the other side.
+``connection`` serves one client, ``listen`` accepts all of them, and ``worker`` runs in a process of its own.
+``limits`` has what a client may send and ask for; ``counters``, ``health`` and ``json_log`` are for administrators.
+``client`` and ``sending`` send a scan to a server.
 """

@@ -1,12 +1,13 @@
-"""From readouts, in the order of their arrival, to frames that are complete.
+"""Sorting of the readouts of a stream, in the order of their arrival, into complete frames.
 
-A frame is one slice of one repetition, cardiac phase, set and contrast. It is complete when a readout says so (the last
-in its slice, in its repetition or in the measurement), when every line that the XML names has been read out, or at the
-end of the stream. What readouts become is told in :mod:`upmri.formats.readouts`; here they are only sorted.
+A frame is one slice of one repetition, cardiac phase, set and contrast. It is complete with the readout that is flagged
+as the last in its slice, in its repetition or in the measurement, when every line that the XML names has been read out,
+or at the end of the stream. What the flags of a readout mean is in :mod:`upmri.formats.readout_flags`, the same for
+files, and how readouts become a scan in :mod:`upmri.formats.readouts`.
 
 Of several encodings the image is that of the first readout that is neither noise nor calibration. Lines for calibration
-belong to their frame, unless they are of another acquisition: then those that come first, before the slice's first
-frame is complete, serve all frames of the slice.
+belong to their frame, unless they were acquired separately: then those that arrive before the first frame of a slice is
+complete are used for all frames of the slice.
 """
 
 from __future__ import annotations
@@ -16,25 +17,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from upmri.core.errors import InputError
-from upmri.formats.acquisitions import (
-    CALIBRATION,
-    CALIBRATION_AND_IMAGING,
-    NOISE,
-    OTHER,
-    PHASE_CORRECTION,
-    REVERSE,
-    check_trajectory,
-    encoded_grid,
-    parse_header,
-    value_of,
-)
 from upmri.formats.grid import AXES
+from upmri.formats.mrd_header import Encoding, MrdHeader
+from upmri.formats.readout_flags import ReadoutFlags, calibration_is_separate, classify
 from upmri.server.limits import Limits, RefusedError
 
-_LAST_IN_SLICE, _LAST_IN_REPETITION, _LAST_IN_MEASUREMENT = 8, 14, 25
-_NOISE_BYTES = 2**26  # more tells no more
-_OVERSAMPLING = 8  # the most there is
-_FRAME = 2048  # bytes that an open frame takes beside its readouts
+_NOISE_BYTES = 2**26  # more noise does not improve its covariance
+_OVERSAMPLING = 8  # the largest factor
+_FRAME = 2048  # bytes of an open frame beside its readouts
 
 Key = tuple[int, ...]
 
@@ -48,7 +38,7 @@ class Rows:
     nbytes: int = 0
 
     def add(self, head: bytes, body: bytes) -> int:
-        """Append one and return the bytes it takes."""
+        """Append one readout and return its bytes."""
         self.heads += head
         self.bodies.append(body)
         self.nbytes += (taken := len(head) + len(body))
@@ -70,70 +60,81 @@ class Frame:
     rows: Rows = field(default_factory=Rows)
     calibration: Rows = field(default_factory=Rows)
     lines: set[tuple[int, int, int]] = field(default_factory=set)
-    lengths: tuple[int, int] = (2**16, 0)  # the shortest for calibration, the longest of the others
+
+
+@dataclass
+class Seen:
+    """What the readouts of one encoding have shown so far: reversed samples, and the lengths of lines in samples."""
+
+    reverse: bool = False
+    shortest_calibration: int = 2**16
+    longest_imaging: int = 0
 
 
 class Assembler:
     """Sorts the readouts of one stream.
 
-    ``noise`` are the noise readouts, ``held`` the bytes that wait here, ``late`` how many readouts came too late to be
-    used: after their frame was complete, or noise after imaging had begun.
+    Attributes
+    ----------
+    xml
+        The header of the stream.
+    noise
+        The noise readouts.
+    held
+        Bytes of readouts whose frame is not complete.
+    late
+        Number of readouts that arrived too late to be used: after their frame was complete, or noise after imaging.
+    readouts
+        Number of all readouts.
     """
 
     def __init__(self, xml: bytes, limits: Limits) -> None:
         self.xml, self._limits = xml, limits
-        try:
-            self._encodings = parse_header("header", xml).findall("encoding")
-        except (UnicodeDecodeError, RecursionError) as error:
-            raise InputError("header: expected an ISMRMRD header in XML, as UTF-8") from error
+        self._encodings = MrdHeader(xml, "header").encodings
         if not self._encodings:
-            raise InputError("header: expected an encoding in the XML, there is none")
+            raise InputError("expected an encoding in the XML, there is none", field="header")
         self.noise = Rows()
         self.held = self.late = self.readouts = 0
         self._open: dict[tuple[int, Key], Frame] = {}
         self._done: set[Key] = set()
-        self._seen: set[int] = set()  # REVERSE and PHASE_CORRECTION: together they mean echo-planar
+        self._seen: dict[int, Seen] = {}  # by encoding
+        self._phase_correction = False
         self._coils: int | None = None
         self._image: _Image | None = None
-        self._apart: dict[int, Rows] | None = None  # calibration of another acquisition, by slice
-        self._settled = False  # whether it is
-        self._calibrated: set[int] = set()  # slices of which a frame is done
+        self._separate: dict[int, Rows] | None = None  # calibration lines that were acquired separately, by slice
+        self._calibrated: set[int] = set()  # slices of which a frame is complete
 
     def add(self, head: Any, body: bytes) -> list[Frame]:
         """Take a readout and return the frames that it completes."""
         self.readouts += 1
         self._limits.check("readouts", self.readouts, "readouts of the stream")
-
-        def flagged(number: int) -> bool:
-            return bool(head.flags >> (number - 1) & 1)
-
-        if flagged(NOISE):
+        flags = classify(head.flags)
+        if flags.noise:
             if self._image is not None:
                 self.late += 1
             elif self.noise.nbytes < _NOISE_BYTES:
                 self._hold(self.noise.add(bytes(head), body))
             return []
-        self._seen |= {number for number in (REVERSE, PHASE_CORRECTION) if flagged(number)}
-        calibration = flagged(CALIBRATION) and not flagged(CALIBRATION_AND_IMAGING)
+        self._phase_correction |= flags.phase_correction
         key = tuple(getattr(head.idx, name) for name in AXES)
-        if not any(flagged(number) for number in OTHER):
-            self._put(head, body, key, calibration)
+        if flags.in_image:
+            self._put(head, body, key, flags)
         if self._image is None:
             return []
-        # An end that is told with a readout that is left out is an end all the same.
-        if flagged(_LAST_IN_MEASUREMENT):
+        # An end that is flagged in a readout that is left out is an end all the same.
+        if flags.last_in_measurement:
             return [self._take(one) for one in list(self._open.values()) if one.rows.bodies]
-        if flagged(_LAST_IN_REPETITION):
+        if flags.last_in_repetition:
             over = [one for one in self._open.values() if one.rows.bodies and one.key[0] == key[0]]
             return [self._take(one) for one in over]
         frame = self._open.get((self._image.space, key))
-        if frame is None or calibration:
+        if frame is None or flags.calibration_only:
             return []
-        last = flagged(_LAST_IN_SLICE) and not self._image.volume and head.idx.average >= self._image.averages - 1
+        last = flags.last_in_slice and not self._image.volume and head.idx.average >= self._image.averages - 1
         return [self._take(frame)] if last or len(frame.lines) >= self._image.lines else []
 
     def rest(self) -> Iterator[Frame]:
-        """Return what is not complete but over."""
+        """Yield the frames that are not complete, at the end of the stream."""
         if self._image is None:
             raise RefusedError("data", "the stream ended without a readout of an image; expected some")
         for frame in list(self._open.values()):
@@ -141,71 +142,74 @@ class Assembler:
 
     # --- where a readout goes -----------------------------------------------------------------------------------------
 
-    def _put(self, head: Any, body: bytes, key: Key, calibration: bool) -> None:
+    def _put(self, head: Any, body: bytes, key: Key, flags: ReadoutFlags) -> None:
+        space, calibration = head.encoding_space_ref, flags.calibration_only
         self._coils = self._coils or head.active_channels
         if head.active_channels != self._coils:
             raise RefusedError("data", f"expected readouts of {self._coils} coils, got one of {head.active_channels}")
         if self._image is None and not calibration:
-            self._begin(head.encoding_space_ref)
+            self._begin(space)
         if self._image is not None:
-            if head.encoding_space_ref != self._image.space:
+            if space != self._image.space:
                 return  # another encoding is not the image
             if head.number_of_samples > self._image.samples:
                 raise RefusedError(
                     "data", f"a readout of {head.number_of_samples} samples, {self._image.samples} expected"
                 )
-            check_trajectory(self._image.encoding, echo_planar=len(self._seen) == 2)
-        if calibration and self._apart is not None:
+        seen = self._seen.setdefault(space, Seen())
+        seen.reverse |= flags.reverse
+        length = head.number_of_samples - head.discard_pre - head.discard_post
+        if calibration:
+            seen.shortest_calibration = min(seen.shortest_calibration, length)
+        else:
+            seen.longest_imaging = max(seen.longest_imaging, length)
+        if self._image is not None:
+            self._image.encoding.check_cartesian(reverse=seen.reverse, phase_correction=self._phase_correction)
+        if calibration and self._separate is not None:
             if key[-1] not in self._calibrated:
-                self._hold(self._apart.setdefault(key[-1], Rows()).add(bytes(head), body))
+                self._hold(self._separate.setdefault(key[-1], Rows()).add(bytes(head), body))
             return
         if key in self._done:
             self.late += 1
             return
-        frame = self._open.get((head.encoding_space_ref, key))
+        frame = self._open.get((space, key))
         if frame is None:
-            frame = self._open[head.encoding_space_ref, key] = Frame(key, head.encoding_space_ref)
+            frame = self._open[space, key] = Frame(key, space)
             self._hold(_FRAME)
             self._limits.check("frames", len(self._open), "slices, repetitions, … begun and not complete")
         self._hold((frame.calibration if calibration else frame.rows).add(bytes(head), body))
-        used, (shortest, longest) = head.number_of_samples - head.discard_pre - head.discard_post, frame.lengths
-        if calibration:
-            frame.lengths = (min(shortest, used), longest)
-        else:
-            frame.lengths = (shortest, max(longest, used))
+        if not calibration:
             at = head.idx
             frame.lines.add((at.kspace_encode_step_1, at.kspace_encode_step_2, at.average))
 
     def _begin(self, space: int) -> None:
-        """Learn from the XML what the image of this encoding is; forget what came of others."""
+        """Find the image of this encoding in the XML; drop the readouts of other encodings."""
         if space >= len(self._encodings):
             raise RefusedError("data", f"a readout of encoding {space}; the header has {len(self._encodings)}")
-        assert self._coils is not None  # noqa: S101  the first readout has told
+        assert self._coils is not None  # noqa: S101, set by the first readout
         self._image = _Image.read(self._encodings[space], space, self._coils, self._limits)
         for frame in [one for one in self._open.values() if one.space != space]:
             self._drop(frame)
-        if self._image.separate:
-            self._set_apart()
+        if self._image.encoding.separate_calibration:
+            self._separate_calibration()
 
     def _take(self, frame: Frame) -> Frame:
-        """Hand a frame over, with the calibration lines that serve it."""
-        if not self._settled:
-            # Lines shorter than those of the image are not of the same acquisition.
-            self._settled = True
-            if self._apart is None and frame.lengths[0] < frame.lengths[1]:
-                self._set_apart()
+        """Remove a frame from those that are open and return it with its calibration lines."""
+        seen = self._seen[frame.space]
+        if self._separate is None and calibration_is_separate(False, seen.shortest_calibration, seen.longest_imaging):
+            self._separate_calibration()
         self._drop(frame)
         self._done.add(frame.key)
         self._calibrated.add(frame.key[-1])
-        if self._apart is not None:
-            frame.calibration = self._apart.get(frame.key[-1], Rows())
+        if self._separate is not None:
+            frame.calibration = self._separate.get(frame.key[-1], Rows())
         return frame
 
-    def _set_apart(self) -> None:
-        """Sort the calibration lines that are here by slice; those to come will be, too."""
-        self._apart = {}
+    def _separate_calibration(self) -> None:
+        """Keep calibration lines by slice instead of by frame, those that are here and those to come."""
+        self._separate = {}
         for frame in list(self._open.values()):
-            self._apart.setdefault(frame.key[-1], Rows()).extend(frame.calibration)
+            self._separate.setdefault(frame.key[-1], Rows()).extend(frame.calibration)
             frame.calibration = Rows()
             if not frame.rows.bodies:
                 del self._open[frame.space, frame.key]
@@ -222,34 +226,26 @@ class Assembler:
 
 @dataclass(frozen=True)
 class _Image:
-    """What the XML says of the image's encoding: how many readouts a frame has at the most, and how long they are."""
+    """The encoding of the image: the number of its readouts in a frame, at most, and their length."""
 
-    encoding: Any
+    encoding: Encoding
     space: int
     samples: int
     volume: bool
-    separate: bool
     averages: int
     lines: int
 
     @classmethod
-    def read(cls, encoding: Any, space: int, coils: int, limits: Limits) -> _Image:
+    def read(cls, encoding: Encoding, space: int, coils: int, limits: Limits) -> _Image:
         """Refuse what is not Cartesian or too large."""
-        check_trajectory(encoding, echo_planar=False)
-        volume = (value_of(encoding, "encodedSpace/matrixSize/z") or 0) > 1
-        grid = encoded_grid(encoding, volume)
+        encoding.check_cartesian(reverse=False, phase_correction=False)
+        volume = encoding.volume
+        grid = encoding.grid(volume)
         limits.check("matrix", max(grid.readout, grid.lines, grid.partitions), "matrix size of the header")
         limits.check("matrix", grid.samples / _OVERSAMPLING, "samples of the header, oversampled")
         size = 8 * coils * grid.samples * grid.lines * grid.partitions
         limits.check("held_bytes", size, "bytes of one image, all coils")
-
-        def count(name: str, size: int) -> int:
-            low = value_of(encoding, f"encodingLimits/{name}/minimum") or 0
-            high = value_of(encoding, f"encodingLimits/{name}/maximum")
-            return int(min(max(size if high is None else high - low + 1, 1), 2**16))
-
-        averages = count("average", 1)
-        lines = count("kspace_encoding_step_1", grid.lines) * count("kspace_encoding_step_2", grid.partitions)
-        mode = encoding.findtext("parallelImaging/calibrationMode", "")
-        separate = mode in ("separate", "external")
-        return cls(encoding, space, grid.samples, volume, separate, averages, lines * averages)
+        averages = encoding.length("average", 1)
+        lines = encoding.length("kspace_encoding_step_1", grid.lines)
+        partitions = encoding.length("kspace_encoding_step_2", grid.partitions)
+        return cls(encoding, space, grid.samples, volume, averages, lines * partitions * averages)

@@ -1,4 +1,4 @@
-"""The other side: send a scan to an MRD server, and make a reconstruction of the images that come back."""
+"""A client: send a scan to an MRD server, and make a reconstruction from the images that come back."""
 
 from __future__ import annotations
 
@@ -22,11 +22,10 @@ from upmri.core.scan import Reconstruction
 from upmri.formats import stack
 from upmri.formats.grid import AXES, Grid, ranked
 from upmri.server import series, wire
-from upmri.server.connection import ERROR
 from upmri.server.limits import Limits
-from upmri.server.wire import PIXELS, EndedError, Incoming, Kind, Message
+from upmri.server.wire import ERROR, PIXELS, EndedError, Incoming, Kind, Message
 
-_CONNECT = 10.0  # seconds
+_CONNECT_SECONDS = 10.0
 
 
 def address(text: str) -> tuple[str, int]:
@@ -35,7 +34,7 @@ def address(text: str) -> tuple[str, int]:
     if not colon or text.endswith("]"):
         host, port = text, str(wire.PORT)
     if not host or not port.isdecimal() or not 0 < int(port) < 2**16:
-        raise InputError(f"--to: expected HOST:PORT, as 127.0.0.1:{wire.PORT}, got {text!r}")
+        raise InputError(f"expected HOST:PORT, such as 127.0.0.1:{wire.PORT}, got {text!r}", field="--to")
     return host.strip("[]"), int(port)
 
 
@@ -50,20 +49,27 @@ def exchange(
 ) -> list[Message]:
     """Send a configuration and messages, and return the images that come back.
 
+    Images are received while messages are still being sent. Errors have the address of the server as their ``path``.
+
     Parameters
     ----------
-    to, seconds
-        The server, and how long to wait for its next word.
-    config, messages
-        What is sent, before CLOSE; while it is, images are already received.
+    to
+        Host and port of the server.
+    config
+        Configuration, which is sent as JSON.
+    messages
+        Messages between the configuration and CLOSE.
+    seconds
+        Time to wait for the next message of the server.
     on_text, on_image
-        Called for each text and each magnitude image.
+        Functions that are called for each text and for each magnitude image.
     """
-    where = f"{to[0]}:{to[1]}"
+    server = _name(to)
     try:
-        sock = socket.create_connection(to, _CONNECT)
+        sock = socket.create_connection(to, _CONNECT_SECONDS)
     except OSError as error:
-        raise InputError(f"--to: no server answers at {where} ({error}); is `upmri serve` running there?") from error
+        message = f"no server answers at {server} ({error}); is `upmri serve` running there?"
+        raise InputError(message, field="--to") from error
     sender = _Sender(sock, config, messages)
     with sock:
         sock.settimeout(seconds)
@@ -71,13 +77,13 @@ def exchange(
         try:
             found = _receive(sock, on_text, on_image)
         except EndedError as error:
-            raise InputError(f"{where}: {error}") from sender.error or error
+            raise InputError(str(error), path=server) from sender.error or error
         except TimeoutError as error:
-            raise InputError(f"{where}: nothing came back within {seconds:g} s") from sender.error or error
+            raise InputError(f"nothing came back within {seconds:g} s", path=server) from sender.error or error
         except OSError as error:
-            raise InputError(f"{where}: the connection was lost ({error})") from sender.error or error
+            raise InputError(f"the connection was lost ({error})", path=server) from sender.error or error
         except InputError as error:
-            raise InputError(f"{where}: {error}") from error
+            raise error.within(path=server) from error
         finally:
             with suppress(OSError):
                 sock.shutdown(socket.SHUT_RDWR)
@@ -88,7 +94,7 @@ def exchange(
 
 
 class _Sender(threading.Thread):
-    """Sends while the other thread receives: a server may wait with the rest until its images are taken."""
+    """Sends while the other thread receives: a server may stop reading until its images are received."""
 
     def __init__(self, sock: socket.socket, config: dict[str, Any], messages: Iterable[bytes]) -> None:
         super().__init__(name="sender", daemon=True)
@@ -97,11 +103,11 @@ class _Sender(threading.Thread):
 
     def run(self) -> None:
         try:
-            self._socket.sendall(wire.config_text(json.dumps(self._config)))
+            self._socket.sendall(wire.config_text_message(json.dumps(self._config)))
             for message in self._messages:
                 self._socket.sendall(message)
-            self._socket.sendall(wire.close())
-        except Exception as error:  # told by the other thread, which knows what the server said
+            self._socket.sendall(wire.close_message())
+        except Exception as error:  # raised by the other thread, which knows the answer of the server
             self.error = error
             with suppress(OSError):
                 self._socket.shutdown(socket.SHUT_WR)
@@ -122,8 +128,18 @@ def _receive(sock: socket.socket, on_text: Callable[[str], None], on_image: Call
     return found
 
 
-def gather(found: list[Message], name: str, seconds: float) -> Reconstruction:
-    """Make a reconstruction of images: sorted as :mod:`upmri.formats.readouts` does, placed by their headers."""
+def combine_images(found: list[Message], name: str, seconds: float) -> Reconstruction:
+    """Make a reconstruction from the images of a server, in the order of slices that files have.
+
+    Parameters
+    ----------
+    found
+        Messages with images, of up to three series.
+    name
+        Name of the scan.
+    seconds
+        Time that it took.
+    """
     by_number: dict[int, list[Message]] = {}
     for message in found:
         by_number.setdefault(message.head.image_series_index, []).append(message)
@@ -137,14 +153,14 @@ def gather(found: list[Message], name: str, seconds: float) -> Reconstruction:
     if len({one.shape for one in stacks[series.MAGNITUDE]}) > 1:
         raise InputError("the server sent images of different sizes")
     deviations = stacks.get(series.DEVIATION)
-    told = _attributes(magnitudes[0])
+    settings = _settings(magnitudes[0])
     spacing, meta = _place([magnitudes[i].head for i in order], counters[order])
     return Reconstruction(
         image=torch.from_numpy(np.stack(stacks.get(series.COMPLEX, stacks[series.MAGNITUDE]))),
         std=None if deviations is None else torch.from_numpy(np.stack(deviations)),
-        method=str(told.pop("method", "")),
-        versions={"upmri": str(told.pop("version"))} if "version" in told else {},
-        settings=told,
+        method=str(settings.pop("method", "")),
+        versions={"upmri": str(settings.pop("version"))} if "version" in settings else {},
+        settings=settings,
         seconds=seconds,
         spacing=spacing,
         name=name,
@@ -153,9 +169,9 @@ def gather(found: list[Message], name: str, seconds: float) -> Reconstruction:
 
 
 def _order(some: list[Message]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return which image comes first, and so on, and the counters of each, (image, AXES)."""
+    """Return the indices that sort the images, and the counters of each image, (image, AXES)."""
     counters = np.array([[getattr(message.head, axis) for axis in AXES] for message in some], np.int64)
-    if series.READOUT not in _meta(some[0]):
+    if series.READOUT not in _attributes(some[0]):
         positions = np.array([list(message.head.position) for message in some])
         counters[:, -1] = ranked(counters[:, -1], positions)
     return np.lexsort(counters.T[::-1]), counters
@@ -171,7 +187,7 @@ def _pixels(message: Message) -> NDArray[Any]:
 
 
 def _place(heads: list[Any], counters: NDArray[np.int64]) -> tuple[geometry.Spacing | None, dict[str, Any]]:
-    """Return the size of a voxel, and where the stack lies if it is one."""
+    """Return the size of a voxel, and the geometry of the images if they are one stack."""
     x, y, _ = heads[0].matrix_size
     fields = list(heads[0].field_of_view)
     spacing = (fields[0] / x, fields[1] / y, fields[2]) if min(fields) > 0 else None
@@ -182,7 +198,7 @@ def _place(heads: list[Any], counters: NDArray[np.int64]) -> tuple[geometry.Spac
         return None, meta
     positions = np.array([list(head.position) for head in heads])
     directions = np.array([[list(head.read_dir), list(head.phase_dir), list(head.slice_dir)] for head in heads])
-    located = stack.find(Grid(x, x, y, 1, spacing), numbers, positions, directions)
+    located = stack.locate(Grid(x, x, y, 1, spacing), numbers, positions, directions)
     if located is None:
         return spacing, meta
     if len(np.unique(counters[:, :-1], axis=0)) == 1:
@@ -190,7 +206,7 @@ def _place(heads: list[Any], counters: NDArray[np.int64]) -> tuple[geometry.Spac
     return located.spacing, meta
 
 
-def _meta(message: Message) -> dict[str, Any]:
+def _attributes(message: Message) -> dict[str, Any]:
     if "<!" in message.text:
         raise InputError("the server sent attributes with a DOCTYPE; expected plain XML")
     try:
@@ -199,12 +215,13 @@ def _meta(message: Message) -> dict[str, Any]:
         return {}
 
 
-def _attributes(message: Message) -> dict[str, Any]:
+def _settings(message: Message) -> dict[str, Any]:
+    """Return the method, version and settings that the attributes of an image contain."""
     try:
-        told = json.loads(_meta(message).get("UPMRI", "{}"))
+        values = json.loads(_attributes(message).get("UPMRI", "{}"))
     except (ValueError, RecursionError, TypeError):
         return {}
-    return told if isinstance(told, dict) else {}
+    return values if isinstance(values, dict) else {}
 
 
 def stream(
@@ -218,18 +235,45 @@ def stream(
     progress: bool = False,
     on_text: Callable[[str], None] = lambda _: None,
 ) -> Reconstruction:
-    """Send a scan of any supported format and return what the server made of it."""
+    """Send a scan of any supported format, and return the reconstruction of the server.
+
+    Parameters
+    ----------
+    path
+        File of the scan.
+    to
+        Host and port of the server.
+    config
+        Configuration of the stream: a method and its settings.
+    slices
+        Slices to send, such as ``"3:7"``; None for all.
+    max_bytes
+        Size of the scan in memory above which it is refused.
+    seconds
+        Time to wait for the next message of the server.
+    progress
+        Whether to show a progress bar.
+    on_text
+        Function that is called for each text of the server.
+    """
     from upmri import formats
     from upmri.core.progress import bar
     from upmri.server import sending
 
     start = time.perf_counter()
     with formats.open_source(path, max_bytes=max_bytes) as source:
-        if left := sending.left_behind(source):
-            on_text(f"{path}: MRD has no place for {' and '.join(left)}; not sent")
+        if missing := sending.not_sent(source):
+            on_text(f"{path}: MRD has no message for {' and '.join(missing)}; not sent")
         count = len(source.indices(slices))
         with bar(str(config.get("method", "stream")), count, shown=progress) as advance:
             messages = sending.messages(source, path, slices, max_bytes)
             found = exchange(to, config, messages, seconds=seconds, on_text=on_text, on_image=advance)
         name = source.name
-    return gather(found, name, time.perf_counter() - start)
+    try:
+        return combine_images(found, name, time.perf_counter() - start)
+    except InputError as error:
+        raise error.within(path=_name(to)) from error
+
+
+def _name(to: tuple[str, int]) -> str:
+    return f"{to[0]}:{to[1]}"

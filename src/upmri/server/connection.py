@@ -1,10 +1,11 @@
-"""One client: messages in, frames to the worker, images and texts out, and an end that the client gets to know of.
+"""One client: its messages are read, its frames given to the worker, and images, texts and errors sent back.
 
-The order is MRD's: a configuration, the XML header, parameters as text if any, readouts, CLOSE.
+Messages come in the order of MRD: a configuration, the XML header, parameters as text if any, readouts, CLOSE.
 """
 
 from __future__ import annotations
 
+import logging
 import select
 import socket
 import threading
@@ -16,37 +17,60 @@ from typing import Any
 from upmri.core.errors import InputError
 from upmri.server import wire
 from upmri.server.assemble import Assembler, Frame
-from upmri.server.counters import Metrics
+from upmri.server.counters import Counters
 from upmri.server.dispatch import Dispatcher
-from upmri.server.json_log import Log
+from upmri.server.json_log import event
 from upmri.server.limits import Limits, RefusedError
-from upmri.server.order import Order, parse
+from upmri.server.order import Order, parse_order
 from upmri.server.outgoing import Outgoing
 from upmri.server.series import NOTICE, Series
-from upmri.server.wire import EndedError, Incoming, Kind, Message
+from upmri.server.wire import ERROR, EndedError, Incoming, Kind, Message
 
-ERROR = "ERROR: "  # how a text begins that tells why there will be no more
-_GONE = "gone"  # the code of a client to whom nothing can be told
+_LOG = logging.getLogger(__name__)
+_GONE = "gone"  # the code of a client that does not receive any more
 
 
 @dataclass(frozen=True)
-class House:
-    """What all connections share."""
+class Shared:
+    """Objects that all connections share.
+
+    Parameters
+    ----------
+    limits
+        Limits of the server.
+    default
+        Configuration of streams that name no method.
+    allowed
+        Names of the methods that the server offers.
+    dispatcher
+        Queue of the worker.
+    counters
+        Counters of the server.
+    """
 
     limits: Limits
     default: Order
     allowed: tuple[str, ...]
     dispatcher: Dispatcher
-    log: Log
-    metrics: Metrics
+    counters: Counters
 
 
 class Connection:
-    """Reads one client to its end, in a thread of its own."""
+    """Serves one client, in a thread of its own.
 
-    def __init__(self, sock: socket.socket, number: int, house: House) -> None:
-        self.number, self._socket, self._house, self._limits = number, sock, house, house.limits
-        self.order = house.default
+    Parameters
+    ----------
+    sock
+        Connection to the client.
+    number
+        Number of the stream, for the log and the worker.
+    shared
+        Objects that all connections share.
+    """
+
+    def __init__(self, sock: socket.socket, number: int, shared: Shared) -> None:
+        self.number, self._socket, self._shared, self._limits = number, sock, shared, shared.limits
+        self.order = shared.default
         self.lines: Assembler | None = None
         self.model: str | None = None
         self._fault: RefusedError | None = None
@@ -55,7 +79,7 @@ class Connection:
         self._poll = select.poll()
         for one in (sock, self._woken):
             self._poll.register(one, select.POLLIN)
-        self._out = Outgoing(sock, self._limits.out_bytes, self._limits.idle_seconds, house.metrics, self._broken)
+        self._out = Outgoing(sock, self._limits.out_bytes, self._limits.idle_seconds, shared.counters, self._broken)
         self._in = Incoming(self._receive, self._limits)
         self._began = time.monotonic()
         self._until = (self._began + self._limits.begin_seconds, "begin_seconds")
@@ -66,7 +90,7 @@ class Connection:
 
     @property
     def fault(self) -> RefusedError | None:
-        """Why it goes no further, if so; the first reason counts."""
+        """The reason why the stream is ended, if it is; the first one counts."""
         return self._fault
 
     def fail(self, error: RefusedError) -> None:
@@ -77,71 +101,74 @@ class Connection:
             self._fault = error
         with suppress(OSError):
             self._waking.send(b"!")
-        self._house.dispatcher.wake()
+        self._shared.dispatcher.wake()
 
-    def deliver(self, frame: Frame, told: dict[str, Any], arrays: list[memoryview]) -> None:
-        """Send an image of the worker's, and say how far things are."""
+    def deliver(self, frame: Frame, answer: dict[str, Any], arrays: list[memoryview]) -> None:
+        """Send an image that the worker made from a frame, and a text about the progress."""
         if self._images is None:
             self._images = Series(self.order.method, self.order.complex)
-        self.model = self.model or told["settings"].get("model")
-        messages = self._images.messages(frame, told, arrays)
+        self.model = self.model or answer["settings"].get("model")
+        messages = self._images.messages(frame, answer, arrays)
         counters = dict(zip(("repetition", "phase", "set", "contrast", "slice"), frame.key, strict=True))
         where = ", ".join(f"{name} {value}" for name, value in counters.items() if value or name == "slice")
-        done = f"image {self._images.count}: {where}, by {self.order.method} in {told['seconds']:.2f} s"
-        self._out.put(*messages, wire.text(done))
-        self._house.metrics.add("images_total", len(messages))
+        done = f"image {self._images.count}: {where}, by {self.order.method} in {answer['seconds']:.2f} s"
+        self._out.put(*messages, wire.text_message(done))
+        self._shared.counters.add("images_total", len(messages))
 
     # --- the thread ---------------------------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Serve the client to the end, whatever it does."""
-        house, code = self._house, "done"
+        """Serve the client until its stream ends, whatever it sends."""
+        shared, code = self._shared, "done"
         try:
             self._read()
-            house.dispatcher.finish(self)
-            self._out.put(wire.close())
+            shared.dispatcher.finish(self)
+            self._out.put(wire.close_message())
         except RefusedError as error:
             code = error.code
-            self._out.put(wire.text(f"{ERROR}{error}"), wire.close())
+            self._out.put(wire.text_message(f"{ERROR}{error}"), wire.close_message())
         except InputError as error:
             code = "data"
-            self._out.put(wire.text(f"{ERROR}{error}"), wire.close())
+            self._out.put(wire.text_message(f"{ERROR}{error}"), wire.close_message())
         except EndedError as error:
             code = "cut"
-            self._out.put(wire.text(f"{ERROR}{error}; expected CLOSE"), wire.close())
+            self._out.put(wire.text_message(f"{ERROR}{error}; expected CLOSE"), wire.close_message())
         except OSError:
             code = _GONE
         except Exception as error:
             code = "fault"
-            house.log.event("fault", kind=type(error).__name__, where="connection", stream=self.number)
-            self._out.put(wire.text(f"{ERROR}the server failed: {type(error).__name__}"), wire.close())
+            event(_LOG, "fault", kind=type(error).__name__, where="connection", stream=self.number)
+            self._out.put(wire.text_message(f"{ERROR}the server failed: {type(error).__name__}"), wire.close_message())
         with self._lock:
-            # From here on nothing is delivered, whoever wants to.
-            self._fault = self._fault or RefusedError(code, "over")
-        house.dispatcher.forget(self)
+            # From here on the dispatcher delivers nothing.
+            self._fault = self._fault or RefusedError(code, "the stream has ended")
+        shared.dispatcher.forget(self)
         try:
             sent = self._end(code)
         finally:
-            self._let_go()
+            self._close()
         self._account("done" if code == "done" and sent else _GONE if code == "done" else code)
-        # Objects that refer to each other in circles would keep all of this until Python looks for circles.
+        # These objects refer to each other in cycles, and would use memory until the next garbage collection.
         self.lines = self._images = None
         del self._in
 
     def refuse(self, error: RefusedError) -> None:
-        """Tell a client that it is not served at all."""
+        """Send an error to a client that is not served at all."""
         try:
-            self._out.put(wire.text(f"{ERROR}{error}"), wire.close())
+            self._out.put(wire.text_message(f"{ERROR}{error}"), wire.close_message())
             self._end(error.code)
         finally:
-            self._let_go()
+            self._close()
 
     def _end(self, code: str) -> bool:
-        """Send what is left, then read on for a while: closing with unread input would lose it on its way."""
+        """Send the rest of the queue, and then read and drop input for a while.
+
+        A socket that is closed with unread input resets the connection, and what was sent last would be lost.
+        """
         if code == _GONE or self._out.broken:
             return False
-        patience = self._limits.idle_seconds if code == "done" else self._limits.linger_seconds
-        sent = self._out.finish(patience)
+        seconds = self._limits.idle_seconds if code == "done" else self._limits.linger_seconds
+        sent = self._out.finish(seconds)
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_WR)
             self._socket.settimeout(self._limits.linger_seconds)
@@ -150,21 +177,22 @@ class Connection:
                 left -= len(got)
         return sent
 
-    def _let_go(self) -> None:
+    def _close(self) -> None:
         with suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RDWR)  # also ends what the writer may still be at
+            self._socket.shutdown(socket.SHUT_RDWR)  # also ends a send of the writer
         self._out.close()
         for one in (self._socket, self._waking, self._woken):
             one.close()
 
     def _account(self, code: str) -> None:
-        house = self._house
-        house.metrics.add("bytes_in_total", self._in.count)
+        shared = self._shared
+        shared.counters.add("bytes_in_total", self._in.count)
         if code == "done":
-            house.metrics.add("streams_done_total")
+            shared.counters.add("streams_done_total")
         else:
-            house.metrics.add("streams_refused_total", code=code)
-        house.log.event(
+            shared.counters.add("streams_refused_total", code=code)
+        event(
+            _LOG,
             "stream_end",
             stream=self.number,
             code=code,
@@ -175,23 +203,23 @@ class Connection:
             seconds=time.monotonic() - self._began,
         )
 
-    # --- what a client says -------------------------------------------------------------------------------------------
+    # --- messages of the client ---------------------------------------------------------------------------------------
 
     def _read(self) -> None:
         """Take messages until CLOSE."""
         while (message := self._in.message()).kind != Kind.CLOSE:
-            self._take(message)
+            self._handle(message)
             if self.lines is not None:
                 self._until = (time.monotonic() + self._limits.idle_seconds, "idle_seconds")
         if self.lines is None:
             raise RefusedError("order", "CLOSE came before the XML header; expected configuration, header, readouts")
         for frame in self.lines.rest():
-            self._hand_over(frame)
+            self._submit(frame)
         if self.lines.late:
             note = f"{self.lines.late} readouts came too late (their slice was complete) and were left out"
-            self._out.put(wire.text(note))
+            self._out.put(wire.text_message(note))
 
-    def _take(self, message: Message) -> None:
+    def _handle(self, message: Message) -> None:
         if message.kind in (Kind.CONFIG_FILE, Kind.CONFIG_TEXT, Kind.TEXT):
             self._configure(message)
         elif message.kind == Kind.HEADER:
@@ -203,26 +231,26 @@ class Connection:
             if self.lines is None:
                 raise RefusedError("order", "a readout came before the XML header; expected the header first")
             if not self.lines.readouts:
-                self._out.put(wire.text(f"reconstructing with {self.order.method}; {NOTICE}"))
+                self._out.put(wire.text_message(f"reconstructing with {self.order.method}; {NOTICE}"))
             for frame in self.lines.add(message.head, message.body):
-                self._hand_over(frame)
+                self._submit(frame)
         elif message.kind == Kind.IMAGE:
             raise RefusedError(
-                "order", "an image came; expected raw data (readouts), of which this server makes images"
+                "order", "an image came; expected raw data (readouts), from which this server makes images"
             )
 
     def _configure(self, message: Message) -> None:
-        """Read a configuration, or parameters that change it; other texts before readouts are refused."""
+        """Read a configuration, or parameters that change it."""
         if self.lines is not None and self.lines.readouts:
             if message.kind == Kind.TEXT:
-                return  # what a client says meanwhile is for people
+                return  # a remark for people
             raise RefusedError("order", "a configuration came after readouts; expected it before")
-        self.order = parse(message.text, self.order, self._house.allowed)
+        self.order = parse_order(message.text, self.order, self._shared.allowed)
         self._configured = True
 
-    def _hand_over(self, frame: Frame) -> None:
-        self._out.room()
-        self._house.dispatcher.submit(self, frame)
+    def _submit(self, frame: Frame) -> None:
+        self._out.wait_for_space()
+        self._shared.dispatcher.submit(self, frame)
 
     # --- the socket ---------------------------------------------------------------------------------------------------
 
@@ -239,4 +267,4 @@ class Connection:
         raise RefusedError(f"limit:{name}", f"waited too long: more than this server's limit of {limit:g} s ({name})")
 
     def _broken(self, slow: bool) -> None:
-        self.fail(RefusedError(_GONE, "the client does not take its images" if slow else "the client is gone"))
+        self.fail(RefusedError(_GONE, "the client does not receive its images" if slow else "the client is gone"))

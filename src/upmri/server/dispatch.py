@@ -1,56 +1,68 @@
-"""Frames of all streams, in turns, to the one worker; a worker that dies is replaced.
+"""Frames of all streams, given to the one worker in turns; a worker that dies is replaced.
 
-Each stream has a short queue of its own, and the worker takes from them one after the other, so that a stream of many
-slices does not keep a short one waiting for longer than one frame of each.
+Each stream has a short queue of its own, and the queues are served one frame at a time, in turns. So a stream with many
+slices delays a short one by one frame of each stream at most.
 """
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import deque
 from collections.abc import Sequence
 from typing import Any, Protocol
 
 from upmri.server.assemble import Assembler, Frame
-from upmri.server.counters import Metrics
-from upmri.server.json_log import Log
+from upmri.server.counters import Counters
+from upmri.server.json_log import event
 from upmri.server.limits import Limits, RefusedError
 from upmri.server.link import Buffer
 from upmri.server.order import Order
 from upmri.server.process import WorkerProcess
 
-_WATCH = 0.5  # seconds between looks whether an idle worker lives
+_LOG = logging.getLogger(__name__)
+_WATCH = 0.5  # seconds between checks that an idle worker is alive
 
 
 class Stream(Protocol):
-    """What is needed of a connection."""
+    """The part of a connection that the dispatcher uses."""
 
     number: int
     order: Order
     lines: Assembler | None
-    model: str | None  # once weights are settled
+    model: str | None  # name of the weights, once they are chosen
 
     @property
     def fault(self) -> RefusedError | None:
-        """Why it goes no further, if so."""
+        """The reason why the stream is ended, if it is."""
 
-    def deliver(self, frame: Frame, told: dict[str, Any], arrays: list[memoryview]) -> None:
-        """Take an image."""
+    def deliver(self, frame: Frame, answer: dict[str, Any], arrays: list[memoryview]) -> None:
+        """Send an image that the worker made from a frame."""
 
     def fail(self, error: RefusedError) -> None:
-        """Hear that there will be none."""
+        """End the stream for a reason."""
 
 
 class Dispatcher:
-    """Runs the worker and hands it frames."""
+    """Runs the worker and gives it frames.
 
-    def __init__(self, worker: WorkerProcess, limits: Limits, log: Log, metrics: Metrics) -> None:
-        self._worker, self._limits, self._log, self._metrics = worker, limits, log, metrics
+    Parameters
+    ----------
+    worker
+        Worker process, not started yet.
+    limits
+        Limits of the server.
+    counters
+        Counters of the server.
+    """
+
+    def __init__(self, worker: WorkerProcess, limits: Limits, counters: Counters) -> None:
+        self._worker, self._limits, self._counters = worker, limits, counters
         self._changed = threading.Condition()
         self._queues: dict[int, tuple[Stream, deque[Frame]]] = {}
-        self._at_work: int | None = None
-        self._known: set[int] = set()  # streams whose noise the worker has
-        self._gone: list[int] = []
+        self._current: int | None = None
+        self._known: set[int] = set()  # streams whose header and noise the worker has
+        self._gone: list[int] = []  # streams that the worker can forget
         self._over = False
         self._thread = threading.Thread(target=self._run, name="dispatch", daemon=True)
 
@@ -60,12 +72,12 @@ class Dispatcher:
         return self._worker.ready
 
     def start(self) -> None:
-        """Start the worker and wait until it is warm; InputError if it cannot be."""
+        """Start the worker and wait until it is ready; InputError if it cannot be."""
         self._worker.start()
         self._thread.start()
 
     def stop(self) -> None:
-        """End the worker."""
+        """Kill the worker and end the thread."""
         with self._changed:
             self._over = True
             self._changed.notify_all()
@@ -74,7 +86,7 @@ class Dispatcher:
             self._thread.join(timeout=10)
 
     def submit(self, stream: Stream, frame: Frame) -> None:
-        """Queue a frame; waits while the stream has too many in the queue, and raises its fault if it has one."""
+        """Queue a frame; wait while the queue of the stream is full, and raise its fault if it has one."""
         with self._changed:
             _, queue = self._queues.setdefault(stream.number, (stream, deque()))
             self._changed.wait_for(lambda: len(queue) < self._limits.ahead or stream.fault)
@@ -85,16 +97,16 @@ class Dispatcher:
             self._changed.notify_all()
 
     def finish(self, stream: Stream) -> None:
-        """Wait until all frames of a stream are done; raises its fault if it has one."""
+        """Wait until all frames of a stream are done; raise the fault of the stream if it has one."""
         with self._changed:
             self._changed.wait_for(
-                lambda: stream.fault or not (stream.number in self._queues or self._at_work == stream.number)
+                lambda: stream.fault or not (stream.number in self._queues or self._current == stream.number)
             )
             if stream.fault:
                 raise stream.fault
 
     def forget(self, stream: Stream) -> None:
-        """Drop what waits of a stream that is over."""
+        """Drop the queue of a stream that has ended."""
         with self._changed:
             self._queues.pop(stream.number, None)
             self._count()
@@ -102,14 +114,14 @@ class Dispatcher:
             self._changed.notify_all()
 
     def wake(self) -> None:
-        """Let those who wait look again whether their stream has a fault."""
+        """Make waiting threads check again whether their stream has a fault."""
         with self._changed:
             self._changed.notify_all()
 
     def _count(self) -> None:
-        self._metrics.put("frames_waiting", sum(len(queue) for _, queue in self._queues.values()))
+        self._counters.put("frames_waiting", sum(len(queue) for _, queue in self._queues.values()))
 
-    # --- the one thread that talks to the worker ----------------------------------------------------------------------
+    # --- the thread that uses the worker ------------------------------------------------------------------------------
 
     def _run(self) -> None:
         while (turn := self._next()) is not None:
@@ -118,18 +130,18 @@ class Dispatcher:
                 self._work(stream, frame)
             except (OSError, EOFError) as error:  # TimeoutError is one
                 self._replace(stream, slow=isinstance(error, TimeoutError))
-            except Exception as error:  # a fault of the program must not end this thread, on which all streams hang
+            except Exception as error:  # a fault of the program must not end this thread, which all streams need
                 self._fault(stream, error)
                 self._replace(None, slow=False)
             finally:
                 with self._changed:
-                    self._at_work = None
-                    if stream.fault:  # it may have been forgotten before the worker got to know of it
+                    self._current = None
+                    if stream.fault:  # forget() may have been called before the worker knew the stream
                         self._gone.append(stream.number)
                     self._changed.notify_all()
 
     def _next(self) -> tuple[Stream, Frame] | None:
-        """Wait for a frame, of the stream whose turn it is; meanwhile look after the worker."""
+        """Wait for a frame, of the stream whose turn it is; meanwhile replace the worker if it dies."""
         while True:
             with self._changed:
                 while not self._over:
@@ -141,7 +153,7 @@ class Dispatcher:
                         del self._queues[number]
                         if queue:
                             self._queues[number] = (stream, queue)  # behind the others
-                        self._at_work = number
+                        self._current = number
                         self._count()
                         self._changed.notify_all()
                         return stream, frame
@@ -153,10 +165,10 @@ class Dispatcher:
 
     def _work(self, stream: Stream, frame: Frame) -> None:
         lines = stream.lines
-        if lines is None or stream.fault:  # it ended meanwhile
+        if lines is None or stream.fault:  # the stream has ended meanwhile
             return
         if not self._worker.alive and not self._revive():
-            stream.fail(RefusedError("worker", "the worker cannot be started; the server needs a look"))
+            stream.fail(RefusedError("worker", "the worker cannot be started; see the log of the server"))
             return
         begins = stream.number not in self._known
         with self._changed:
@@ -178,27 +190,27 @@ class Dispatcher:
             buffers += [[rows.heads], rows.bodies]
         self._known -= set(forget)
         self._known.add(stream.number)
-        for told, arrays in self._worker.ask(job, buffers, self._limits.frame_seconds):
-            if "error" in told:
-                # After running out of memory the worker keeps nothing of any stream.
+        for answer, arrays in self._worker.ask(job, buffers, self._limits.frame_seconds):
+            if "error" in answer:
+                # After running out of memory the worker knows no stream any more.
                 self._known.clear()
-                stream.fail(RefusedError(told["code"], told["error"]))
+                stream.fail(RefusedError(answer["code"], **answer["error"]))
             elif not stream.fault:
-                self._metrics.add("frame_seconds_total", told["seconds"])
+                self._counters.add("frame_seconds_total", answer["seconds"])
                 try:
-                    stream.deliver(frame, told, arrays)
-                except Exception as error:  # its other answers are still to be taken from the worker
+                    stream.deliver(frame, answer, arrays)
+                except Exception as error:  # the other answers of the worker must still be received
                     self._fault(stream, error)
 
     def _fault(self, stream: Stream, error: Exception) -> None:
-        self._log.event("fault", kind=type(error).__name__, where="dispatch", stream=stream.number)
+        event(_LOG, "fault", kind=type(error).__name__, where="dispatch", stream=stream.number)
         stream.fail(RefusedError("fault", f"the server failed: {type(error).__name__} (a fault of the program)"))
 
     def _replace(self, stream: Stream | None, slow: bool) -> None:
         if self._over:
             return
         code = self._worker.kill()
-        self._log.event("worker_lost", slow=int(slow), exit=code)
+        event(_LOG, "worker_lost", slow=int(slow), exit=code)
         if stream is not None:
             why = f"took longer than {self._limits.frame_seconds:g} s" if slow else "died"
             stream.fail(RefusedError("worker", f"the worker {why} at this slice and is replaced; send the scan again"))

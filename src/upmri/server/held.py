@@ -1,9 +1,9 @@
-"""A frame of a stream as a source of one scan: placed, averaged and whitened by the code that reads files."""
+"""A frame of a stream as the source of a scan; readouts are sorted, averaged and whitened as those of a file."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,18 +14,19 @@ from torch import Tensor
 
 from upmri.core.scan import Scan
 from upmri.formats import guard
-from upmri.formats.acquisitions import AcquisitionSource, columns, parse_header
+from upmri.formats.acquisitions import AcquisitionSource, header_columns
 from upmri.formats.grid import Ints
+from upmri.formats.mrd_header import MrdHeader
 
 HEAD = np.dtype(ismrmrd.AcquisitionHeader)
-SIGMA = "upmri_sigma"  # a user parameter of the XML: σ₀ of k-space, where the sender knows it
+SIGMA = "upmri_sigma"  # user parameter of the XML: σ₀ of k-space, where the sender knows it
 _MAPS = 2**29  # bytes of coil maps that are kept for the next repetition
-_PLACE = Path("stream")  # what messages name where a file has its path
+_PLACE = Path("stream")  # used in messages in place of the path of a file
 
 
 @dataclass
 class Known:
-    """What all frames of a stream share: its XML and noise readouts, and what was found from them so far."""
+    """What all frames of a stream share: its XML and noise readouts, and what was computed from them so far."""
 
     xml: bytes
     noise: tuple[Any, Any] = (b"", b"")  # headers and samples
@@ -34,7 +35,7 @@ class Known:
 
 
 class HeldSource(AcquisitionSource):
-    """Readouts that are in memory: ``parts`` are (headers, samples), to which those of the noise are added.
+    """Readouts in memory: ``parts`` are (headers, samples), to which the noise readouts of the stream are added.
 
     In 2-D it has one slice, in 3-D one for each position of the readout.
     """
@@ -48,14 +49,14 @@ class HeldSource(AcquisitionSource):
             filled = [part for part in (known.noise, *parts) if len(part[0])]
             heads = [np.frombuffer(head, HEAD) for head, _ in filled]
             self._bodies = [np.frombuffer(body, np.complex64) for _, body in filled]
-            table = columns(np.concatenate(heads))
+            table = header_columns(np.concatenate(heads))
             sizes = table["active_channels"] * table["number_of_samples"]
             owner = np.repeat(np.arange(len(heads)), [len(head) for head in heads])
             starts = [np.cumsum(sizes[owner == part]) - sizes[owner == part] for part in range(len(heads))]
             self._owner, self._start = owner, np.concatenate(starts)
-            header = parse_header("header", known.xml)
+            header = MrdHeader(known.xml, "header")
             self._sort(header, table)
-        self._sigma = _user_parameter(header, SIGMA)
+        self._sigma = header.user_parameter(SIGMA)
 
     @property
     def volume(self) -> bool:
@@ -64,9 +65,7 @@ class HeldSource(AcquisitionSource):
 
     def _read(self, keep: slice) -> Scan:
         scan = super()._read(keep)
-        if self._sigma is not None and scan.noise is None:
-            object.__setattr__(scan, "noise", self._sigma)
-        return scan
+        return replace(scan, noise=self._sigma) if self._sigma is not None and scan.noise is None else scan
 
     def _gather(self, rows: Ints, samples: int) -> NDArray[np.complex64]:
         out = np.empty((len(rows), self.coils, samples), np.complex64)
@@ -75,7 +74,7 @@ class HeldSource(AcquisitionSource):
         return out
 
     def _find_covariance(self) -> Tensor | None:
-        """Return Ψ, found once a stream."""
+        """Return Ψ, computed once per stream."""
         key = (self._noise_scale, self.coils)
         if key not in self._known.covariances:
             self._known.covariances[key] = (super()._find_covariance(), self._noise_note)
@@ -83,24 +82,10 @@ class HeldSource(AcquisitionSource):
         return covariance
 
     def _maps(self, frame: int) -> Tensor | None:
-        """Return maps of calibration lines acquired apart, found once a slice."""
+        """Return maps of separate calibration lines, computed once per slice."""
         number = int(self._frames[frame, -1])
         if number not in self._known.maps:
             if (len(self._known.maps) + 1) * self.slice_bytes > _MAPS:
                 self._known.maps.clear()
             self._known.maps[number] = super()._maps(frame)
         return self._known.maps[number]
-
-    def close(self) -> None:
-        """Nothing is open."""
-
-
-def _user_parameter(header: Any, name: str) -> float | None:
-    for node in header.findall("userParameters/userParameterDouble"):
-        if node.findtext("name", "") == name:
-            try:
-                value = float(node.findtext("value", ""))
-            except ValueError:
-                return None
-            return value if 0 <= value < float("inf") else None
-    return None

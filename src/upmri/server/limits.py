@@ -1,10 +1,13 @@
-"""What a peer may ask for: every limit of the server, and the refusal that tells which one was hit."""
+"""Limits on what a client may send and ask for, and the error that names the limit that was exceeded."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
+from functools import partial
+from os import PathLike
+from typing import Any
 
 from upmri.core.errors import InputError
 
@@ -12,14 +15,31 @@ _MIB = 2**20
 
 
 class RefusedError(InputError):
-    """A stream that is not taken further: the message is for the peer, the code for logs and metrics.
+    """A stream that is ended: the message is for the client, the code for logs and counters.
 
-    Messages may repeat what the peer sent, so they go to the peer and nowhere else.
+    Messages may repeat what the client sent, so they are sent to the client and nowhere else.
+
+    Parameters
+    ----------
+    code
+        Reason in one word, such as ``"config"`` or ``"limit:coils"``.
+    message, field, path
+        As in :class:`~upmri.core.errors.InputError`.
     """
 
-    def __init__(self, code: str, message: str) -> None:
-        super().__init__(message)
+    def __init__(
+        self, code: str, message: str, *, field: str | None = None, path: str | PathLike[str] | None = None
+    ) -> None:
+        super().__init__(message, field=field, path=path)
         self.code = code
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return partial(RefusedError, field=self.field, path=self.path), (self.code, self.message)
+
+    def within(self, *, field: str | None = None, path: str | PathLike[str] | None = None) -> RefusedError:
+        """Return the same error as seen from outside, with the same code."""
+        outer = InputError(self.message, field=self.field, path=self.path).within(field=field, path=path)
+        return RefusedError(self.code, outer.message, field=outer.field, path=outer.path)
 
 
 @dataclass(frozen=True)
@@ -29,27 +49,27 @@ class Limits:
     Parameters
     ----------
     clients
-        Connections at once; one more is told so and closed.
+        Connections at once; one more gets an error and is closed.
     message_bytes, text_bytes, xml_bytes
         One readout or waveform; one configuration or text; the XML header.
     stream_bytes, readouts
-        All of a stream.
+        Size of a whole stream.
     held_bytes
-        What a stream may have waiting in memory: lines of slices that are not complete, noise, calibration.
+        Memory that a stream may use: lines of slices that are not complete, noise, calibration.
     out_bytes
-        Images that a client has not taken yet; above it, its stream is read no further until it does.
+        Images that a client has not received yet; above it, the server stops reading from the client until it does.
     matrix, coils, frames
-        Lines, partitions and samples without oversampling; receive coils; slices, repetitions, … that were begun and
-        are not complete.
+        Lines, partitions and samples without oversampling; receive coils; slices, repetitions and so on that were begun
+        and are not complete.
     begin_seconds, idle_seconds, total_seconds
-        From connecting to the XML header; for the next message to arrive whole, and for a client to take what it is
+        Time from connecting to the XML header; for the next whole message, and for a client to receive what it is
         sent; for the whole stream.
     frame_seconds
-        For the reconstruction of one slice; above it the worker is replaced.
+        Time for the reconstruction of one slice; above it the worker is replaced.
     linger_seconds, linger_bytes
-        How long, and how much, is still read of a peer that was refused, so that it gets to read why.
+        Time and bytes for which a client that was refused is still read, so that the error reaches it.
     drain_seconds
-        From SIGTERM until streams that are not done are told to come back later.
+        Time from SIGTERM until streams that are still open are ended with an error.
     ahead
         Complete slices of one stream that may wait for the worker.
     """
@@ -78,24 +98,24 @@ class Limits:
         for field in fields(self):
             value = getattr(self, field.name)
             if not (isinstance(value, int | float) and math.isfinite(value) and value > 0):
-                raise InputError(f"--limit {field.name}: expected a number above 0, got {value}")
+                raise InputError(f"expected a number above 0, got {value}", field=field.name)
 
     def changed(self, words: Iterable[str]) -> Limits:
-        """Return these limits with some changed, each as in "coils=64"."""
+        """Return these limits with some of them changed, each given as ``"coils=64"``."""
         kinds: dict[str, type[int] | type[float]] = {
             field.name: float if field.type == "float" else int for field in fields(self)
         }
-        told: dict[str, float] = {}
+        values: dict[str, float] = {}
         for word in words:
             name, _, value = word.partition("=")
             if name not in kinds:
-                raise InputError(f"--limit: {word!r} is not NAME=NUMBER with NAME one of {', '.join(kinds)}")
+                raise InputError(f"{word!r} is not NAME=NUMBER with NAME one of {', '.join(kinds)}")
             try:
-                told[name] = kinds[name](value)
+                values[name] = kinds[name](value)
             except ValueError as error:
                 kind = "a number" if kinds[name] is float else "a whole number"
-                raise InputError(f"--limit {name}: expected {kind}, got {value!r}") from error
-        return replace(self, **told)  # type: ignore[arg-type]
+                raise InputError(f"expected {kind}, got {value!r}", field=name) from error
+        return replace(self, **values)  # type: ignore[arg-type]
 
     def check(self, name: str, value: float, what: str) -> None:
         """Refuse a value above the limit of that name."""

@@ -1,6 +1,6 @@
-"""What a stream asks for: a method by its name and settings from a list, never a module, a path or code.
+"""The configuration of a stream: a method by its name and settings from a fixed list, never a module, a path or code.
 
-A configuration is a name alone ("sense"), or JSON, plain or as scanners send it:
+A configuration is a name ("sense"), or JSON, plain or in the form that scanners send:
 
     {"method": "upmri", "samples": 8}      {"version": "1.1.0", "parameters": {"config": "upmri", "samples": "8"}}
 """
@@ -12,17 +12,18 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from upmri import methods
 from upmri.core.errors import InputError
+from upmri.inference.choice import build_method
 from upmri.server.limits import RefusedError
+from upmri.weights.catalogue import available
 
-# Names that say no more than "what this server does".
-_ANY = ("", "default", "openrecon")
-_SHOWN = 80
+# Names that stand for the method of the server.
+_DEFAULTS = ("", "default", "openrecon")
+_SHOWN = 80  # letters of what a client sent, in a message
 
 
 class Order(BaseModel):
-    """A method, its settings, and what is to come back beside magnitudes."""
+    """A method, its settings, and whether complex images are sent, too."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
@@ -38,66 +39,70 @@ class Order(BaseModel):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Those of the method that were given; one sample is what every method gives."""
+        """Settings of the method that were given, without ``samples=1``, which every method does."""
         named = {name: getattr(self, name) for name in ("model", "steps", "samples", "adapt", "mirrors", "damping")}
         return {key: value for key, value in named.items() if value is not None and (key, value) != ("samples", 1)}
 
 
-def parse(text: str, default: Order, allowed: tuple[str, ...]) -> Order:
-    """Read a configuration; what it does not say is as in ``default``.
+def parse_order(text: str, default: Order, allowed: tuple[str, ...]) -> Order:
+    """Read a configuration; settings that are not in it are those of ``default``.
 
     Parameters
     ----------
     text
-        A name or JSON.
+        Configuration, as a name or JSON.
     default
-        What the server does when asked for nothing, or what an earlier message of the stream asked for.
+        Configuration of the server, or of an earlier message of the same stream.
     allowed
         Names of the methods this server offers.
     """
-    told = _told(text)
-    if "config" in told:
-        told["method"] = told.pop("config")
-    name = told.get("method", default.method)
+    values = _values(text)
+    if "config" in values:
+        values["method"] = values.pop("config")
+    name = values.get("method", default.method)
     if not isinstance(name, str):
-        raise RefusedError("config", f"method: expected a name, got {type(name).__name__}")
-    told["method"] = default.method if name.strip().lower() in _ANY else name.strip()
-    if told["method"] not in allowed:
-        raise RefusedError("config", f"method: {told['method'][:_SHOWN]!r} is not one of {', '.join(allowed)}")
-    # Another method's settings are not this one's.
-    base = default.model_dump() if told["method"] == default.method else {}
+        raise RefusedError("config", f"expected a name, got {type(name).__name__}", field="method")
+    values["method"] = default.method if name.strip().lower() in _DEFAULTS else name.strip()
+    if values["method"] not in allowed:
+        shown = values["method"][:_SHOWN]
+        raise RefusedError("config", f"{shown!r} is not one of {', '.join(allowed)}", field="method")
+    # Settings of one method have another meaning, or none, in another.
+    base = default.model_dump() if values["method"] == default.method else {}
     try:
-        order = Order.model_validate(base | told)
+        order = Order.model_validate(base | values)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(map(str, first["loc"]))[:_SHOWN]
         known = ", ".join(Order.model_fields)
-        raise RefusedError("config", f"configuration: {where}: {first['msg']}; known are {known}") from error
-    check(order)
+        raise RefusedError("config", f"{first['msg']}; known are {known}", field=where) from error
+    check_order(order)
     return order
 
 
-def check(order: Order) -> None:
-    """Refuse settings that are not the method's, and weights that are not at hand by that name."""
+def check_order(order: Order) -> None:
+    """Refuse settings that the method does not have, and weights that are not available by that name."""
     settings = order.settings
     model = settings.pop("model", None)
-    known = methods.at_hand(order.method)
+    known = available(order.method)
     if model is not None and model not in known:
         have = ", ".join(known) or "none"
-        raise RefusedError("config", f"model: {model!r} is not one of {order.method}'s at hand ({have})")
+        raise RefusedError(
+            "config", f"{model!r} is not available for {order.method} (available: {have})", field="model"
+        )
     try:
-        methods.build(order.method, **settings)
+        build_method(order.method, **settings)
     except InputError as error:
-        raise RefusedError("config", str(error)) from error
+        raise RefusedError("config", error.message, field=error.field, path=error.path) from error
 
 
-def _told(text: str) -> dict[str, Any]:
+def _values(text: str) -> dict[str, Any]:
     if not text.lstrip().startswith("{"):
         return {"method": text}
     try:
-        told = json.loads(text)
+        values = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise RefusedError("config", "configuration: expected a method's name, or JSON with one") from error
-    inner = told.get("parameters")
-    told = inner if isinstance(inner, dict) else told
-    return {key: value for key, value in told.items() if key != "version"}  # the scanner's own, and no setting
+        message = "expected the name of a method, or JSON with one"
+        raise RefusedError("config", message, field="configuration") from error
+    inner = values.get("parameters")
+    values = inner if isinstance(inner, dict) else values
+    return {key: value for key, value in values.items() if key != "version"}  # of the scanner's format, not a setting

@@ -1,4 +1,4 @@
-"""What goes to one client: a thread that sends, so that neither the reader nor the worker waits for a slow one."""
+"""Messages to one client, sent by a thread of their own, so that neither the reader nor the worker waits for it."""
 
 from __future__ import annotations
 
@@ -7,20 +7,34 @@ import threading
 from collections import deque
 from collections.abc import Callable
 
-from upmri.server.counters import Metrics
+from upmri.server.counters import Counters
 
-_STEP = 2**16  # bytes within which a client must show that it reads
+_STEP = 2**16  # bytes that a client must receive within its time limit
 
 
 class Outgoing:
-    """Sends messages in their order; ``broken`` once the client does not take them any more."""
+    """Sends messages in order; ``broken`` is True once the client does not receive them any more.
+
+    Parameters
+    ----------
+    sock
+        Connection to the client.
+    max_bytes
+        Size of the queue above which :meth:`wait_for_space` waits.
+    seconds
+        Time for the client to receive the next 64 KiB.
+    counters
+        Counters of the server.
+    on_break
+        Function that is called once when sending fails, with True if the client was too slow.
+    """
 
     def __init__(
-        self, sock: socket.socket, most: int, patience: float, metrics: Metrics, on_break: Callable[[bool], None]
+        self, sock: socket.socket, max_bytes: int, seconds: float, counters: Counters, on_break: Callable[[bool], None]
     ) -> None:
         self._socket = sock.dup()  # with a timeout of its own
-        self._socket.settimeout(patience)
-        self._most, self._metrics, self._on_break = most, metrics, on_break
+        self._socket.settimeout(seconds)
+        self._max_bytes, self._counters, self._on_break = max_bytes, counters, on_break
         self._changed = threading.Condition()
         self._queue: deque[bytes] = deque()
         self._pending = 0
@@ -37,13 +51,13 @@ class Outgoing:
                 self._pending += sum(map(len, messages))
                 self._changed.notify_all()
 
-    def room(self) -> None:
-        """Wait until the client has taken enough of what is queued, or is gone."""
+    def wait_for_space(self) -> None:
+        """Wait until the client has received enough of the queue, or is gone."""
         with self._changed:
-            self._changed.wait_for(lambda: self._pending < self._most or self.broken)
+            self._changed.wait_for(lambda: self._pending < self._max_bytes or self.broken)
 
     def finish(self, seconds: float) -> bool:
-        """Wait until all is sent, so long at the most; tell whether it was."""
+        """Wait until everything is sent, for at most so many seconds, and return whether it was."""
         with self._changed:
             sent = self._changed.wait_for(lambda: self._pending == 0 or self.broken, seconds) and not self.broken
             self._over = True
@@ -80,7 +94,7 @@ class Outgoing:
         view = memoryview(message)
         for at in range(0, len(view), _STEP):
             self._socket.sendall(view[at : at + _STEP])
-        self._metrics.add("bytes_out_total", len(message))
+        self._counters.add("bytes_out_total", len(message))
         with self._changed:
             self._pending -= len(message)
             self._changed.notify_all()

@@ -1,7 +1,7 @@
-"""A scan as an MRD stream: the readouts of an ISMRMRD file as they are, those of any other made from its k-space.
+"""A scan as an MRD stream: the readouts of an ISMRMRD file as they are; of other formats, made from the k-space.
 
-A mask of lines becomes one readout a line. With a 2-D mask every point is a readout of one sample, of a 3-D encoding
-whose two phase encodings are the axes of the image. What MRD cannot say stays here: coil maps, a reference.
+With a mask of lines, each line is a readout. With a 2-D mask, each point is a readout of one sample, in a 3-D encoding
+whose two phase encodings are the axes of the image. Coil maps and a reference are not sent: MRD has none.
 """
 
 from __future__ import annotations
@@ -20,12 +20,11 @@ from upmri.formats import Source, mrd
 from upmri.server import wire
 from upmri.server.held import HEAD, SIGMA
 
-_LAST_IN_SLICE, _LAST_IN_REPETITION = 8, 14
-_MOST = 2**16  # of any counter
+_COUNTER = 2**16  # values of a counter in MRD
 
 
-def left_behind(source: Source) -> list[str]:
-    """Return what of a scan MRD cannot carry."""
+def not_sent(source: Source) -> list[str]:
+    """Return the parts of a scan that MRD has no message for."""
     if isinstance(source, mrd.MrdSource):
         return []
     first = source.read(0)
@@ -33,26 +32,38 @@ def left_behind(source: Source) -> list[str]:
 
 
 def messages(source: Source, path: Path, slices: str | None, max_bytes: int) -> Iterator[bytes]:
-    """Return the messages of a scan, from the XML header to the last readout."""
+    """Return the messages of a scan, from the XML header to the last readout.
+
+    Parameters
+    ----------
+    source, path
+        Open scan, and its file.
+    slices
+        Slices to send, such as ``"3:7"``; None for all.
+    max_bytes
+        Size of the file in memory above which it is refused.
+    """
     if isinstance(source, mrd.MrdSource):
         if slices is not None:
-            raise InputError(f"{path}: --slices: the readouts of an ISMRMRD file are sent as they are, all of them")
-        return _as_they_are(path, max_bytes)
-    return _made(source, slices)
+            raise InputError(
+                "the readouts of an ISMRMRD file are sent as they are, all of them", field="--slices", path=path
+            )
+        return _from_readouts(path, max_bytes)
+    return _from_kspace(source, slices)
 
 
-def _as_they_are(path: Path, max_bytes: int) -> Iterator[bytes]:
+def _from_readouts(path: Path, max_bytes: int) -> Iterator[bytes]:
     xml, heads, samples = mrd.acquisitions(path, max_bytes)
     packed = _packed(heads)
-    yield wire.header(xml)
+    yield wire.header_message(xml)
     for head, body in zip(packed, samples, strict=True):
         if len(body) != 8 * int(head["active_channels"]) * int(head["number_of_samples"]):
-            raise InputError(f"{path}: a readout has {len(body)} bytes, other than its header says")
-        yield wire.acquisition(head.tobytes(), body)
+            raise InputError(f"a readout has {len(body)} bytes, which is not the number in its header", path=path)
+        yield wire.acquisition_message(head.tobytes(), body)
 
 
 def _packed(heads: NDArray[Any]) -> NDArray[Any]:
-    """Lay headers out as the wire has them; trajectories are not sent."""
+    """Return headers in the byte layout of MRD messages; trajectories are not sent."""
     out = np.zeros(len(heads), HEAD)
     _copy(heads, out)
     out["trajectory_dimensions"] = 0
@@ -68,17 +79,17 @@ def _copy(one: NDArray[Any], other: NDArray[Any]) -> None:
                 other[name] = one[name]
 
 
-# --- k-space that never was a list of readouts ------------------------------------------------------------------------
+# --- readouts made from k-space ---------------------------------------------------------------------------------------
 
 
-def _made(source: Source, slices: str | None) -> Iterator[bytes]:
+def _from_kspace(source: Source, slices: str | None) -> Iterator[bytes]:
     wanted = len(source.indices(slices))
-    if max(wanted, *source.matrix) >= _MOST or source.coils >= _MOST:
-        raise InputError(f"{source.path}: MRD counts to {_MOST - 1}; send fewer slices at a time")
+    if max(wanted, *source.matrix) >= _COUNTER or source.coils >= _COUNTER:
+        raise InputError(f"MRD counts to {_COUNTER - 1}; send fewer slices at a time", path=source.path)
     first = True
     for number, scan in enumerate(source.each(slices)):
         if first:
-            yield wire.header(_xml(scan).encode())
+            yield wire.header_message(_xml(scan).encode())
             first = False
         yield from _readouts(scan, number)
 
@@ -125,12 +136,12 @@ def _readouts(scan: Scan, number: int) -> Iterator[bytes]:
         head.idx.kspace_encode_step_1, head.idx.kspace_encode_step_2 = (row, column) if points else (column, 0)
         _place(head, scan, points)
         if count == len(at) - 1:
-            head.flags = 1 << ((_LAST_IN_REPETITION if points else _LAST_IN_SLICE) - 1)
-        yield wire.acquisition(bytes(head), np.ascontiguousarray(data, "<c8").tobytes())
+            head.set_flag(ismrmrd.ACQ_LAST_IN_REPETITION if points else ismrmrd.ACQ_LAST_IN_SLICE)
+        yield wire.acquisition_message(bytes(head), np.ascontiguousarray(data, "<c8").tobytes())
 
 
 def _place(head: Any, scan: Scan, points: bool) -> None:
-    """Say where the slice lies, if the scan does: its centre, and the directions of readout, line and partition."""
+    """Set the centre of the slice and the directions of readout, line and partition, if the scan has a geometry."""
     place = scan.meta.get("geometry")
     if place is None or scan.spacing is None:
         return

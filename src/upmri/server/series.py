@@ -1,7 +1,7 @@
-"""Images on their way back: headers with their place in the patient, and attributes that say what they are.
+"""MRD messages of images: headers with the position in the patient, and attributes that describe the image.
 
 Pixels are (channel, z, y, x) with x along the readout and y along the phase encoding. ``position`` is the centre of
-pixel (n // 2, n // 2), and directions are those along which x and y grow, both 0 where the scan does not say.
+pixel (n // 2, n // 2), and the directions are those along which x and y grow; all are 0 where the scan has no geometry.
 """
 
 from __future__ import annotations
@@ -25,7 +25,15 @@ _NAMES = {MAGNITUDE: "image", DEVIATION: "deviation", COMPLEX: "complex image"}
 
 
 class Series:
-    """Makes the messages of one stream's images, and numbers them."""
+    """Makes the messages of the images of one stream, and numbers them.
+
+    Parameters
+    ----------
+    method
+        Name of the method, for the attributes.
+    keep_phase
+        Whether complex images are sent, too.
+    """
 
     def __init__(self, method: str, keep_phase: bool) -> None:
         self._method, self._keep_phase = method, keep_phase
@@ -35,22 +43,22 @@ class Series:
 
     @property
     def count(self) -> int:
-        """Magnitude images so far."""
+        """Number of magnitude images so far."""
         return self._counts.get(MAGNITUDE, 0)
 
-    def messages(self, frame: Frame, told: dict[str, Any], arrays: list[memoryview]) -> list[bytes]:
-        """Return the messages of what the worker made of a frame, or of one position in it."""
-        shape = tuple(told["shape"])
+    def messages(self, frame: Frame, answer: dict[str, Any], arrays: list[memoryview]) -> list[bytes]:
+        """Return the messages of one answer of the worker: the image of a frame, or of one position in a volume."""
+        shape = tuple(answer["shape"])
         image = np.frombuffer(arrays[0], np.complex64).reshape(shape)
-        self._settings = self._settings or told["settings"]  # the first knows how weights were chosen
+        self._settings = self._settings or answer["settings"]  # only the first answer has the choice of weights
         made: list[tuple[int, NDArray[Any]]] = [(MAGNITUDE, np.abs(image))]
         if len(arrays) > 1:
             made.append((DEVIATION, np.frombuffer(arrays[1], np.float32).reshape(shape)))
         if self._keep_phase:
             made.append((COMPLEX, image))
-        return [self._message(series, pixels, frame, told) for series, pixels in made]
+        return [self._message(series, pixels, frame, answer) for series, pixels in made]
 
-    def _message(self, series: int, pixels: NDArray[Any], frame: Frame, told: dict[str, Any]) -> bytes:
+    def _message(self, series: int, pixels: NDArray[Any], frame: Frame, answer: dict[str, Any]) -> bytes:
         self._counts[series] = self._counts.get(series, 0) + 1
         first = ismrmrd.AcquisitionHeader.from_buffer_copy((frame.rows.heads or frame.calibration.heads)[:_HEAD])
         head = ismrmrd.ImageHeader()
@@ -61,26 +69,26 @@ class Series:
         head.patient_table_position[:] = first.patient_table_position[:]
         repetition, phase, set_, contrast, number = frame.key
         head.repetition, head.phase, head.set, head.contrast = repetition, phase, set_, contrast
-        head.slice = (number * told["readouts"] + told["index"] if told["volume"] else number) & 0xFFFF
-        head.image_type = wire.COMPLEX if series == COMPLEX else wire.MAGNITUDE
+        head.slice = (number * answer["readouts"] + answer["index"] if answer["volume"] else number) & 0xFFFF
+        head.image_type = ismrmrd.IMTYPE_COMPLEX if series == COMPLEX else ismrmrd.IMTYPE_MAGNITUDE
         head.image_series_index = series
         head.image_index = self._counts[series] & 0xFFFF
-        spacing = told["spacing"] or (0.0, 0.0, 0.0)
+        spacing = answer["spacing"] or (0.0, 0.0, 0.0)
         head.field_of_view[:] = [spacing[0] * pixels.shape[0], spacing[1] * pixels.shape[1], spacing[2]]
-        attributes = self._attributes(series, pixels, told)
-        if told["place"] is None:
+        attributes = self._attributes(series, pixels, answer)
+        if answer["place"] is None:
             head.position[:] = first.position[:]
         else:
-            place = {name: np.array(told["place"][name]) for name in ("position", "readout", "phase", "slice")}
+            place = {name: np.array(answer["place"][name]) for name in ("position", "readout", "phase", "slice")}
             steps = [(pixels.shape[0] // 2) * spacing[0], (pixels.shape[1] // 2) * spacing[1]]
             head.position[:] = place["position"] + steps[0] * place["readout"] + steps[1] * place["phase"]
             head.read_dir[:], head.phase_dir[:], head.slice_dir[:] = place["readout"], place["phase"], place["slice"]
             attributes["ImageRowDir"] = [f"{x:.12f}" for x in place["readout"]]
             attributes["ImageColumnDir"] = [f"{x:.12f}" for x in place["phase"]]
-        return wire.image(head, attributes.serialize(), pixels.T[None, None])
+        return wire.image_message(head, attributes.serialize(), pixels.T[None, None])
 
-    def _attributes(self, series: int, pixels: NDArray[Any], told: dict[str, Any]) -> Any:
-        """Return the attributes; the window of a series is that of its first image, so that slices compare."""
+    def _attributes(self, series: int, pixels: NDArray[Any], answer: dict[str, Any]) -> Any:
+        """Return the attributes; all images of a series have the window of its first, to make slices comparable."""
         if series not in self._windows:
             self._windows[series] = float(np.quantile(np.abs(pixels), 0.999)) or 1.0
         top = self._windows[series]
@@ -98,6 +106,6 @@ class Series:
         }
         if "sha256" in self._settings:
             attributes["UPMRI_weights_sha256"] = self._settings["sha256"]
-        if told["volume"]:
+        if answer["volume"]:
             attributes[READOUT] = "readout"
         return ismrmrd.Meta(attributes)

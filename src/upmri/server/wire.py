@@ -1,12 +1,12 @@
-"""MRD version 1 on the wire: little-endian messages, each an identifier of two bytes and what belongs to it.
+"""Messages of MRD version 1: little-endian, each an identifier of two bytes and its content.
 
     1 CONFIG_FILE   name[1024]                                  5 TEXT        length u32, text
     2 CONFIG_TEXT   length u32, text                         1008 ACQUISITION head[340], trajectory f32, samples c64
     3 HEADER        length u32, XML                          1022 IMAGE       head[198], length u64, attributes, pixels
     4 CLOSE                                                  1026 WAVEFORM    head[40], u32[channels, samples]
 
-Texts come with a trailing NUL or without; they are sent with one. Messages are read as their bytes arrive, and no
-length is believed: it is held against a limit first, and memory is taken only for bytes that are there.
+Texts may end with a NUL or not; they are sent with one. Messages are read as their bytes arrive. No length is trusted:
+it is compared with a limit first, and memory is allocated only for bytes that have arrived.
 """
 
 from __future__ import annotations
@@ -25,17 +25,26 @@ from numpy.typing import NDArray
 from upmri.server.limits import Limits, RefusedError
 
 PORT = 9002
+ERROR = "ERROR: "  # the beginning of a text with the reason why no more images will come
 _NAME = 1024  # bytes of CONFIG_FILE
-_STEP = 2**18  # bytes asked of a socket at a time
+_STEP = 2**18  # bytes that are read from a socket at a time
 _ACQUISITION = ctypes.sizeof(ismrmrd.AcquisitionHeader)
 _IMAGE = ctypes.sizeof(ismrmrd.ImageHeader)
 _WAVEFORM = ctypes.sizeof(ismrmrd.WaveformHeader)
-PIXELS = {1: "<u2", 2: "<i2", 3: "<u4", 4: "<i4", 5: "<f4", 6: "<f8", 7: "<c8", 8: "<c16"}  # by data_type
-MAGNITUDE, COMPLEX = 1, 5  # image_type
+PIXELS = {  # NumPy types by data_type of the header
+    ismrmrd.DATATYPE_USHORT: "<u2",
+    ismrmrd.DATATYPE_SHORT: "<i2",
+    ismrmrd.DATATYPE_UINT: "<u4",
+    ismrmrd.DATATYPE_INT: "<i4",
+    ismrmrd.DATATYPE_FLOAT: "<f4",
+    ismrmrd.DATATYPE_DOUBLE: "<f8",
+    ismrmrd.DATATYPE_CXFLOAT: "<c8",
+    ismrmrd.DATATYPE_CXDOUBLE: "<c16",
+}
 
 
 class Kind(IntEnum):
-    """The messages."""
+    """Identifiers of the messages."""
 
     CONFIG_FILE = 1
     CONFIG_TEXT = 2
@@ -49,9 +58,10 @@ class Kind(IntEnum):
 
 @dataclass(frozen=True)
 class Message:
-    """One message: ``text`` of texts, ``head`` (of the ``ismrmrd`` package) and ``body`` of the others.
+    """One message.
 
-    ``body`` holds an acquisition's samples, an image's pixels, the XML; ``text`` an image's attributes.
+    ``text`` is the content of a text or configuration, or the attributes of an image; ``head`` a header of the
+    ``ismrmrd`` package; ``body`` the samples of a readout, the pixels of an image, or the XML.
     """
 
     kind: Kind
@@ -61,7 +71,7 @@ class Message:
 
 
 class EndedError(EOFError):
-    """The peer hung up; ``whole`` if between two messages."""
+    """The connection was closed; ``whole`` if between two messages."""
 
     def __init__(self, whole: bool) -> None:
         super().__init__("the connection ended " + ("without CLOSE" if whole else "in the middle of a message"))
@@ -69,9 +79,14 @@ class EndedError(EOFError):
 
 
 class Incoming:
-    """Messages from whatever ``receive(n)`` gives: at most n bytes, none at the end.
+    """Reads messages; ``count`` is the number of bytes read so far.
 
-    ``count`` is how many bytes were taken so far.
+    Parameters
+    ----------
+    receive
+        Function that returns the next bytes, at most as many as its argument, and none at the end.
+    limits
+        Limits of the lengths.
     """
 
     def __init__(self, receive: Callable[[int], bytes], limits: Limits) -> None:
@@ -111,7 +126,7 @@ class Incoming:
         self._limits.check("coils", coils, "coils of a readout")
         trajectory = 4 * head.trajectory_dimensions * samples
         self._limits.check("message_bytes", 8 * coils * samples + trajectory, "bytes of a readout")
-        self._skip(trajectory)  # of a Cartesian readout it says nothing new
+        self._skip(trajectory)  # not needed for a Cartesian readout
         return Message(Kind.ACQUISITION, head=head, body=self._take(8 * coils * samples))
 
     def _image(self) -> Message:
@@ -138,7 +153,7 @@ class Incoming:
             count -= len(self._take(min(count, _STEP)))
 
     def _take(self, count: int, begins: bool = False) -> bytes:
-        """Return the next ``count`` bytes, or EndedError."""
+        """Return the next ``count`` bytes; EndedError if the connection ends before."""
         ready = len(self._bytes) - self._at
         if ready < count:
             parts = bytearray(self._bytes[self._at :])
@@ -162,46 +177,56 @@ def _text(raw: bytes) -> str:
         raise RefusedError("protocol", "a text that is not UTF-8; expected UTF-8") from error
 
 
-# --- what is sent -----------------------------------------------------------------------------------------------------
+# --- messages to send -------------------------------------------------------------------------------------------------
 
 
 def _long(kind: Kind, raw: bytes) -> bytes:
     return struct.pack("<HI", kind, len(raw)) + raw
 
 
-def config_file(name: str) -> bytes:
-    """The name of a configuration, at most 1023 bytes."""
+def config_file_message(name: str) -> bytes:
+    """Return a message with the name of a configuration, at most 1023 bytes."""
     raw = name.encode()[: _NAME - 1]
     return struct.pack("<H", Kind.CONFIG_FILE) + raw.ljust(_NAME, b"\0")
 
 
-def config_text(text: str) -> bytes:
-    """A configuration itself."""
+def config_text_message(text: str) -> bytes:
+    """Return a message with a configuration."""
     return _long(Kind.CONFIG_TEXT, text.encode() + b"\0")
 
 
-def header(xml: bytes) -> bytes:
-    """The XML that is about all readouts."""
+def header_message(xml: bytes) -> bytes:
+    """Return a message with the XML header of the scan."""
     return _long(Kind.HEADER, xml.rstrip(b"\0") + b"\0")
 
 
-def text(words: str) -> bytes:
-    """A text for people, or parameters."""
-    return _long(Kind.TEXT, words.encode() + b"\0")
+def text_message(text: str) -> bytes:
+    """Return a message with a text for people, or with parameters."""
+    return _long(Kind.TEXT, text.encode() + b"\0")
 
 
-def close() -> bytes:
-    """The end."""
+def close_message() -> bytes:
+    """Return the message that ends a stream."""
     return struct.pack("<H", Kind.CLOSE)
 
 
-def acquisition(head: bytes, samples: bytes) -> bytes:
-    """A readout: its 340 bytes of header, and complex64 (coil, sample)."""
+def acquisition_message(head: bytes, samples: bytes) -> bytes:
+    """Return a message with a readout: 340 bytes of header, and samples in complex64, (coil, sample)."""
     return struct.pack("<H", Kind.ACQUISITION) + head + samples
 
 
-def image(head: Any, attributes: str, pixels: NDArray[Any]) -> bytes:
-    """An image (channel, z, y, x) of a type that MRD knows; sizes, type and attributes are entered into its header."""
+def image_message(head: Any, attributes: str, pixels: NDArray[Any]) -> bytes:
+    """Return a message with an image; sizes, type and length of the attributes are set in its header.
+
+    Parameters
+    ----------
+    head
+        ``ismrmrd.ImageHeader``.
+    attributes
+        Attributes in XML.
+    pixels
+        Pixels (channel, z, y, x), of a type in ``PIXELS``.
+    """
     pixels = np.ascontiguousarray(pixels, pixels.dtype.newbyteorder("<"))
     raw = attributes.encode() + b"\0"
     head.data_type = next(number for number, kind in PIXELS.items() if np.dtype(kind) == pixels.dtype)

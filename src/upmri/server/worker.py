@@ -1,9 +1,9 @@
-"""The process that owns the model and the device: frames come in over a link, images go back, one frame at a time.
+"""The process that owns the weights and the device: it receives frames over a socket and sends images back, one by one.
 
     python -m upmri.server.worker FD DEVICE METHOD
 
-A job says all that is needed for its frame, so that another worker can take over where one died; what is kept here of a
-stream (noise, maps) is only kept ready, and comes again where it is not.
+A job has everything that its frame needs, so that another worker can continue when one dies. What the worker keeps of a
+stream (noise, maps) is a cache; the server sends it again to a new worker.
 """
 
 from __future__ import annotations
@@ -20,38 +20,50 @@ from typing import Any
 from upmri.core.errors import InputError
 from upmri.server import link
 
-_MOST_LIKELY = "500"  # to be ended first when memory runs out, before the server itself
-_LEAST = 32  # matrix of the scan that warms up
+_OOM_SCORE = "500"  # when memory runs out, the system kills the worker before the server
+_MATRIX = 32  # of the scan that is reconstructed first, to load everything
 
 
-class Worker:
-    """Turns frames into images on one device."""
+class FrameWorker:
+    """Reconstructs frames on one device.
+
+    Parameters
+    ----------
+    sock
+        Connection to the server.
+    device
+        Device, such as ``"auto"`` or ``"cuda:1"``.
+    method
+        Method whose weights are loaded at once.
+    """
 
     def __init__(self, sock: socket.socket, device: str, method: str) -> None:
-        from upmri.methods import pick_device
+        from upmri.core.device import pick_device
 
         self._sock, self._device = sock, pick_device(device)
         self._streams: dict[int, Any] = {}
         self._warm_up(method)
 
     def _warm_up(self, method: str) -> None:
-        """Load weights and libraries before the first scan waits for them."""
-        from upmri import methods, weights
+        """Load weights and libraries before the first scan comes."""
+        from upmri.inference.reconstruct import reconstruct
         from upmri.physics.phantom import image
         from upmri.physics.simulate import simulate
+        from upmri.weights.catalogue import available
+        from upmri.weights.files import load_prior
 
-        for name in methods.at_hand(method):
-            weights.load(name, self._device)
-        scan = simulate(image((_LEAST, _LEAST)).abs(), coils=4, acceleration=2)
+        for name in available(method):
+            load_prior(name, self._device)
+        scan = simulate(image((_MATRIX, _MATRIX)).abs(), coils=4, acceleration=2)
         with suppress(InputError):  # weights may be for other scans than this one
-            methods.reconstruct(scan, method, device=str(self._device))
+            reconstruct(scan, method, device=str(self._device))
 
     def run(self) -> None:
-        """Work until the server hangs up."""
-        link.send(self._sock, {"ready": True, "device": str(self._device), "pid": os.getpid()})
+        """Work until the server closes the connection."""
+        link.send_message(self._sock, {"ready": True, "device": str(self._device), "pid": os.getpid()})
         with suppress(EOFError, ConnectionError):
             while True:
-                self._work(*link.receive(self._sock))
+                self._work(*link.receive_message(self._sock))
 
     def _work(self, job: dict[str, Any], buffers: list[memoryview]) -> None:
         for gone in job["forget"]:
@@ -59,23 +71,26 @@ class Worker:
         try:
             self._reconstruct(job, buffers)
         except InputError as error:
-            link.send(self._sock, {"error": str(error), "code": "data", "last": True})
+            self._fail("data", error)
         except ConnectionError:
             raise
         except (MemoryError, RuntimeError) as error:
             full = isinstance(error, MemoryError) or "out of memory" in str(error)
             why = "memory ran out" if full else type(error).__name__
             self._streams.clear()
-            link.send(self._sock, {"error": f"the reconstruction failed: {why}", "code": "failed", "last": True})
+            self._fail("failed", InputError(f"the reconstruction failed: {why}"))
         except Exception as error:
             why = f"the reconstruction failed: {type(error).__name__} (a fault of the program)"
-            link.send(self._sock, {"error": why, "code": "fault", "last": True})
+            self._fail("fault", InputError(why))
+
+    def _fail(self, code: str, error: InputError) -> None:
+        link.send_message(self._sock, {"error": _parts(error), "code": code, "last": True})
 
     def _reconstruct(self, job: dict[str, Any], buffers: list[memoryview]) -> None:
         import torch
 
-        from upmri.methods import build
-        from upmri.methods.base import apply
+        from upmri.inference.choice import build_method
+        from upmri.inference.reconstruct import Session
         from upmri.server.held import HeldSource, Known
 
         if job["begins"]:
@@ -84,16 +99,16 @@ class Worker:
         source = HeldSource(
             self._streams[job["stream"]], [(buffers[0], buffers[1]), (buffers[2], buffers[3])], job["max_bytes"]
         )
-        method = build(job["method"], **job["settings"])
-        fitted = job["fitted"]
+        method = build_method(job["method"], **job["settings"])
+        session = Session(method, self._device, job["seed"], test=not job["fitted"])
         for index, scan in enumerate(source.each()):
             start = time.perf_counter()
-            method, made = apply(method, scan, self._device, job["seed"], settle=not fitted)
-            fitted, image = True, made.image[0]
+            made = session(scan)
+            image = made.image[0]
             std = None if made.std is None else made.std[0].float()
-            told = {
+            answer = {
                 "index": index,
-                "settings": method.settings,
+                "settings": session.settings,
                 "place": scan.meta.get("geometry"),
                 "spacing": scan.spacing,
                 "volume": source.volume,
@@ -103,28 +118,32 @@ class Worker:
                 "last": index == source.slices - 1,
             }
             arrays = [image.to(torch.complex64)] + ([] if std is None else [std])
-            link.send(self._sock, told, [[array.contiguous().numpy().tobytes()] for array in arrays])
+            link.send_message(self._sock, answer, [[array.contiguous().numpy().tobytes()] for array in arrays])
 
 
-def main() -> None:
-    """Run as the server starts it."""
-    # Who stops the server stops it in good order, and it the worker.
+def _parts(error: InputError) -> dict[str, str | None]:
+    return {"message": error.message, "field": error.field, "path": error.path}
+
+
+def run_worker() -> None:
+    """Run the process: the command line has the socket's descriptor, the device and the method."""
+    # A signal to the process group is for the server, which ends the worker when its streams have ended.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     with suppress(OSError):
-        Path("/proc/self/oom_score_adj").write_text(_MOST_LIKELY)
+        Path("/proc/self/oom_score_adj").write_text(_OOM_SCORE)
     from upmri.core import memory
 
     memory.keep_freed()
     descriptor, device, method = sys.argv[1:]
     with socket.socket(fileno=int(descriptor)) as sock:
         try:
-            worker = Worker(sock, device, method)
+            worker = FrameWorker(sock, device, method)
         except InputError as error:
-            link.send(sock, {"ready": False, "error": str(error)})
+            link.send_message(sock, {"ready": False, "error": _parts(error)})
             return
         worker.run()
 
 
 if __name__ == "__main__":
-    main()
+    run_worker()

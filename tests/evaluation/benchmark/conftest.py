@@ -14,7 +14,7 @@ CONFIG = {
         {"method": "zero-filled"},
         {"method": "sense", "choices": {"damping": [1e-3, 3e-2]}},
         {"method": "cg-sense", "label": "upmri"},
-        {"method": "sense", "label": "told", "told_noise": 3.0},
+        {"method": "sense", "label": "told", "noise_factor": 3.0},
     ],
 }
 
@@ -40,8 +40,8 @@ def write(heads, tmp_path):
 
     def put(**changes):
         groups = [{"name": "heads", "images": [str(heads)], "coils": 4}]
-        told = {"output": str(tmp_path / "results"), "groups": groups} | CONFIG | changes
-        (tmp_path / "bench.yaml").write_text(yaml.safe_dump(told))
+        config = {"output": str(tmp_path / "results"), "groups": groups} | CONFIG | changes
+        (tmp_path / "bench.yaml").write_text(yaml.safe_dump(config))
         return tmp_path / "bench.yaml"
 
     return put

@@ -10,7 +10,7 @@ import torch
 import upmri
 from upmri.evaluation.benchmark import cases, summary
 from upmri.evaluation.benchmark.plan import read_config
-from upmri.evaluation.benchmark.run import run
+from upmri.evaluation.benchmark.run import run_benchmark
 from upmri.physics.fourier import fft2c
 from upmri.training import train
 from upmri.training.config import read_config as read_training
@@ -72,22 +72,24 @@ def test_from_files_to_tables(name, acs, request, tmp_path, monkeypatch):
     request.getfixturevalue("fastmri" if name == "fastmri_brain" else "cmrxrecon")
     monkeypatch.chdir(tmp_path)
     tiny = ("steps=2", "batch=2", "workers=1", "device=cpu", "precision=fp32", "validation.limit=2")
-    for method, light in {"upmri-paper": "lesson.size=tiny", "upmri": "lesson.width=4"}.items():
-        told = read_training(CONFIGS / name / f"{method}.yaml", (*tiny, light, "train.limit=4"))
-        assert train(told).is_file()
+    for method, light in {"upmri-paper": "objective.size=tiny", "upmri": "objective.width=4"}.items():
+        training = read_training(CONFIGS / name / f"{method}.yaml", (*tiny, light, "train.limit=4"))
+        assert train(training).is_file()
     config = read_config(CONFIGS / "benchmark" / f"{name}.yaml", ("accelerations=[4]",))
     tested = {task.slice.person for task in cases.tasks(config)}
-    taught = {at.person for at in cases.select(told.train)} | {at.person for at in cases.select(told.validation)}
+    trained = {at.person for at in cases.select(training.train)} | {
+        at.person for at in cases.select(training.validation)
+    }
     assert tested
-    assert not tested & taught
+    assert not tested & trained
     for task in cases.tasks(config)[:2]:
         scan = task.make()
         width, lines = scan.matrix[1], int(scan.mask[0].sum())
         outer = round((width - acs[4]) / 4) if name == "cmrxrecon_mapping" else round(width / 4) - acs[4]
         assert lines == acs[4] + outer
     few = read_config(CONFIGS / "benchmark" / f"{name}.yaml", ("accelerations=[4]",))
-    store = run(few, tmp_path / "results", device="cpu")
-    paths = summary.write(store, few, tmp_path / "results")
+    store = run_benchmark(few, tmp_path / "results", device="cpu")
+    paths = summary.write_summary(store, few, tmp_path / "results")
     assert summary.missing(store, few) == 0
     store.close()
     table = paths[0].read_text()

@@ -10,12 +10,12 @@ from upmri.evaluation.benchmark.statistics import interval, paired_t, two_sided
 
 
 @given(t=st.floats(-40, 40), freedom=st.integers(1, 3000))
-def test_student_as_scipy_has_him(t, freedom):
+def test_t_distribution_as_in_scipy(t, freedom):
     expected = 2 * stats.t.sf(abs(t), freedom)
     assert two_sided(t, freedom) == pytest.approx(expected, rel=1e-6, abs=1e-280)
 
 
-def test_the_paired_test_as_scipy_has_it():
+def test_the_paired_test_as_in_scipy():
     rng = np.random.default_rng(0)
     for n, shift in ((2, 1.0), (24, 0.3), (200, 0.0)):
         d = rng.normal(shift, 1, n)

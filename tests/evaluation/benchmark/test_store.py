@@ -98,5 +98,6 @@ def test_another_machine_s_claim_lasts_an_hour(store, monkeypatch):
 
 def test_something_else_is_refused(tmp_path):
     (tmp_path / "results.sqlite").write_bytes(b"not a database, but long enough to look at" * 100)
-    with pytest.raises(InputError, match="not a store of results"):
+    with pytest.raises(InputError) as error:
         Store(tmp_path / "results.sqlite")
+    assert error.value.path == str(tmp_path / "results.sqlite")

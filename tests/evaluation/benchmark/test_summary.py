@@ -2,7 +2,7 @@
 
 from upmri.evaluation.benchmark import summary
 from upmri.evaluation.benchmark.plan import read_config
-from upmri.evaluation.benchmark.run import run, variants
+from upmri.evaluation.benchmark.run import run_benchmark, variants
 from upmri.evaluation.benchmark.store import Store
 
 
@@ -13,9 +13,9 @@ def test_sweeps_are_curves_and_not_rows(write, tmp_path):
         {"method": "sense", "label": "chosen", "choices": {"damping": [1e-3, 1e-2]}},
     ]
     config = read_config(write(entries=entries, accelerations=[2]))
-    store = run(config, tmp_path / "results", device="cpu")
+    store = run_benchmark(config, tmp_path / "results", device="cpu")
     assert len(store.rows()) == 6 * 4  # what two entries share is computed once
-    names = {path.name for path in summary.write(store, config, tmp_path / "results")}
+    names = {path.name for path in summary.write_summary(store, config, tmp_path / "results")}
     store.close()
     assert {"table.md", "table.csv", "over_damping.pdf", "psnr_espirit.pdf", "ssim_espirit.pdf"} <= names
     table = (tmp_path / "results" / "table.md").read_text()
@@ -25,7 +25,7 @@ def test_sweeps_are_curves_and_not_rows(write, tmp_path):
 
 def test_what_is_missing_is_counted(write, tmp_path):
     config = read_config(write())
-    store = run(config, tmp_path / "results", device="cpu")
+    store = run_benchmark(config, tmp_path / "results", device="cpu")
     assert summary.missing(store, config) == 0
     more = read_config(write(accelerations=[2, 2.5, 1.5]))
     assert summary.missing(store, more) == 6 * 5
@@ -36,19 +36,21 @@ def test_weights_are_read_once_to_count_what_is_missing(write, tmp_path, monkeyp
     """And not for every scan: with twenty methods that would take minutes."""
     config = read_config(write())
     store, asked = Store(tmp_path / "results.sqlite"), []
-    monkeypatch.setattr(summary, "variants", lambda told: asked.append(told) or variants(told))
+    monkeypatch.setattr(summary, "variants", lambda config: asked.append(config) or variants(config))
     assert summary.missing(store, config) > 1
     assert len(asked) == 1
     store.close()
 
 
-def test_violins_stand_by_rate_and_pictures_show_k_space(write, tmp_path, monkeypatch):
+def test_violins_are_grouped_by_acceleration_and_pictures_show_k_space(write, tmp_path, monkeypatch):
     drawn, shown = {}, {}
     monkeypatch.setattr(summary, "violins", lambda panels, path, **_: drawn.update({path.name: panels}) or path)
-    monkeypatch.setattr(summary, "comparison", lambda x0, xs, path, **told: shown.update({path.name: (x0, xs, told)}))
+    monkeypatch.setattr(
+        summary, "comparison", lambda x0, xs, path, **options: shown.update({path.name: (x0, xs, options)})
+    )
     config = read_config(write())
-    store = run(config, tmp_path / "results", device="cpu")
-    summary.write(store, config, tmp_path / "results")
+    store = run_benchmark(config, tmp_path / "results", device="cpu")
+    summary.write_summary(store, config, tmp_path / "results")
     store.close()
     entries = [entry.name for entry in config.entries]
     for name in ("psnr_espirit.pdf", "ssim_espirit.pdf"):
@@ -57,7 +59,7 @@ def test_violins_stand_by_rate_and_pictures_show_k_space(write, tmp_path, monkey
         for series in places.values():
             assert {entry: len(values) for entry, values in series.items()} == dict.fromkeys(entries, 6)
     assert set(shown) == {f"heads_{rate}x_espirit_person1_0.png" for rate in ("2", "2.5")}
-    for x0, xs, told in shown.values():
-        assert told["kspace"]
+    for x0, xs, options in shown.values():
+        assert options["kspace"]
         assert list(xs) == entries
         assert all(x.is_complex() for x in (x0, *xs.values()))

@@ -7,7 +7,7 @@ import pytest
 from upmri.evaluation.benchmark.plan import Entry, read_config
 from upmri.evaluation.benchmark.run import Variant
 from upmri.evaluation.benchmark.store import Row
-from upmri.evaluation.benchmark.tables import CATEGORIES, category_of, cells, evaluations_of, long_csv, markdown
+from upmri.evaluation.benchmark.tables import CATEGORIES, category_of, cells, evaluations_of, score_csv, score_markdown
 from upmri.methods import names
 
 VARIANTS = [
@@ -59,7 +59,7 @@ def test_what_was_not_asked_for_is_left_out(config, rows):
 
 
 def test_markdown(config, rows):
-    text = markdown(cells(rows, config, VARIANTS), config)
+    text = score_markdown(cells(rows, config, VARIANTS), config)
     assert "### heads, maps by ESPIRiT\n\n4 scans of 2 people." in text
     lines = {line.split(" | ")[1]: line for line in text.splitlines() if line.startswith("| nothing")}
     assert "| 21.50 ± 1.29 |" in lines["zero-filled"]
@@ -71,7 +71,7 @@ def test_markdown(config, rows):
 
 
 def test_csv(config, rows):
-    table = list(csv.DictReader(io.StringIO(long_csv(cells(rows, config, VARIANTS), config))))
+    table = list(csv.DictReader(io.StringIO(score_csv(cells(rows, config, VARIANTS), config))))
     assert [line["entry"] for line in table] == ["zero-filled", "sense", "upmri"]
     assert (table[1]["slices"], table[1]["people"], table[1]["variant"]) == ("4", "2", "strong")
     assert float(table[1]["upmri ahead psnr"]) == 3.5
@@ -79,7 +79,7 @@ def test_csv(config, rows):
 
 
 def test_without_the_one_to_compare_with_nothing_is_said(config, rows):
-    text = markdown(cells([r for r in rows if r.variant != "upmri"], config, VARIANTS), config)
+    text = score_markdown(cells([r for r in rows if r.variant != "upmri"], config, VARIANTS), config)
     assert "to +" not in text
     assert "**28.00" in text
 
@@ -94,7 +94,7 @@ def test_every_method_has_its_place():
 
 
 def test_of_one_person_no_interval_is_given(config, rows):
-    text = markdown(cells([replace(r, person="a") for r in rows], config, VARIANTS), config)
+    text = score_markdown(cells([replace(r, person="a") for r in rows], config, VARIANTS), config)
     assert "4 scans of 1 person." in text
     assert "| +10.00* |" in text
 

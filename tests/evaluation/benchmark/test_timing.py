@@ -5,7 +5,7 @@ import os
 import torch
 
 from upmri.evaluation.benchmark.plan import read_config
-from upmri.evaluation.benchmark.timing import Timing, company, long_csv, markdown, measure
+from upmri.evaluation.benchmark.timing import Timing, machine_load, measure, timing_csv, timing_markdown
 
 
 def test_every_entry_is_timed_alone_and_in_batches(write):
@@ -24,18 +24,20 @@ def test_every_entry_is_timed_alone_and_in_batches(write):
 
 def test_tables():
     rows = [Timing("sense", 0, 0.0123, 0, 1, 0.0123, 0), Timing("ddnm", 100, 2.5, 2**30, 8, 1.5, 3 * 2**30)]
-    text = markdown(rows, "a device")
+    text = timing_markdown(rows, "a device")
     assert "| sense | – | 12.3 | 1 | 12.3 | – |" in text
     assert "| ddnm | 100 | 2500.0 | 8 | 1500.0 | 3.0 |" in text
-    (first, second) = csv.DictReader(io.StringIO(long_csv(rows)))
+    (first, second) = csv.DictReader(io.StringIO(timing_csv(rows)))
     assert (first["entry"], second["batch"], float(second["best"])) == ("sense", "8", 1.5)
 
 
-def test_company_is_told(monkeypatch):
+def test_the_load_of_the_machine(monkeypatch):
     monkeypatch.setattr(os, "getloadavg", lambda: (3.14, 0, 0))
     monkeypatch.setattr(os, "cpu_count", lambda: 16)
-    assert company("cpu") == "load 3.1 on 16 cores"
+    assert machine_load("cpu") == "load 3.1 on 16 cores"
     monkeypatch.setattr("upmri.evaluation.benchmark.timing.pick_device", torch.device)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (100 << 30, 140 << 30))
     monkeypatch.setattr(torch.cuda, "memory_reserved", lambda _: 10 << 30)
-    assert company("cuda") == "load 3.1 on 16 cores, 30.0 GiB of the device taken (its driver's own share included)"
+    assert (
+        machine_load("cuda") == "load 3.1 on 16 cores, 30.0 GiB of the device in use (including the driver's own share)"
+    )

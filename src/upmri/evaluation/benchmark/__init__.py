@@ -1,1 +1,1 @@
-"""Every method on every scan, once, into a store; tables and figures from it in seconds."""
+"""Benchmarks: every method on every scan, results in a database, and tables and figures of them."""

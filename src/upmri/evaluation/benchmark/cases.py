@@ -1,4 +1,4 @@
-"""The scans of a benchmark: found, named, and made when they are needed."""
+"""The scans of a benchmark: their selection, their keys, and their simulation when they are needed."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from upmri.training.selection import Slice, count_slices, draw_lines, keep_lines
 
 @dataclass(frozen=True)
 class Task:
-    """One undersampled scan of one slice of a group, with lines that may be drawn again."""
+    """One undersampled scan of one slice: its group, acceleration, kind of maps and number of the draw of its lines."""
 
     slice: Slice
     group: Group
     acceleration: float
     maps: Maps
     draw: int = 0
-    seed_of: int | None = None  # the slice whose array, phase and lines it shares; its own when None
+    seed_of: int | None = None  # index of the slice whose coils, phase and lines are used; None: its own
 
     @property
     def key(self) -> str:
-        """Names it in the store."""
+        """The key of the scan in the database."""
         name, again = self.slice.name, f" draw {self.draw}" if self.draw else ""
         return f"{self.group.name} {name} {self.slice.index} {self.acceleration:g}x {self.maps}{again}"
 
     def make(self) -> Scan:
-        """The scan, with maps and reference."""
+        """Load or simulate the scan, with maps and reference."""
         at, group = self.slice, self.group
         name = at.name if self.draw == 0 else f"{at.name} {self.draw}"
         index = at.index if self.seed_of is None else self.seed_of
@@ -48,21 +48,25 @@ class Task:
         return estimate_maps(replace(scan, maps=None)) if at.is_image else with_maps(scan, full)
 
     def neighbour(self, off: int) -> Task:
-        """The same of another slice of the file, in the same array; the other way where there is none."""
+        """Return the task of the slice ``off`` further, or ``off`` back at the end of the file, with the same coils."""
         count = count_slices(self.slice.path, self.slice.is_image, self.group.only)
         for index in (self.slice.index + off, self.slice.index - off):
             if 0 <= index < count:
                 return replace(self, slice=replace(self.slice, index=index), seed_of=self.slice.index)
-        raise InputError(f"maps_off: {self.slice.path} has no slice {off} from slice {self.slice.index}")
+        raise InputError(
+            f"there is no slice at a distance of {off} from slice {self.slice.index}",
+            field="maps_off",
+            path=self.slice.path,
+        )
 
 
 def tasks(config: BenchmarkConfig) -> list[Task]:
-    """All that are to be reconstructed, those of a slice one after another."""
+    """Return all scans to reconstruct, those of one slice after each other."""
     made = []
     for group in config.groups:
         found = select(group)
         if not found:
-            raise InputError(f"groups: {group.name}: expected slices, found none")
+            raise InputError("expected slices, found none", field=f"groups.{group.name}")
         made += [
             Task(at, group, acceleration, maps, draw)
             for at in found
@@ -73,8 +77,8 @@ def tasks(config: BenchmarkConfig) -> list[Task]:
     return made
 
 
-def shown(config: BenchmarkConfig, made: list[Task]) -> set[str]:
-    """Keys of the tasks whose images are kept: of slices in the middle of their groups."""
+def with_pictures(config: BenchmarkConfig, made: list[Task]) -> set[str]:
+    """Return the keys of the tasks whose images are kept: slices spread evenly over each group."""
     kept: set[str] = set()
     for group in config.groups:
         here = [task for task in made if task.group is group and task.draw == 0]

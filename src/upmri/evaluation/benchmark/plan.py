@@ -57,7 +57,7 @@ class Entry:
         One setting with a list of values. All are tried and drawn as a curve instead of a row.
     learnt, evaluations
         Kind of training data and number of network evaluations in tables, where they differ from those of the method.
-    told_noise
+    noise_factor
         Factor on σ₀: the method gets this multiple of the noise level that it would estimate.
     maps_off
         Distance (in slices) of the slice whose maps are used instead of the right ones; 0 for the right ones.
@@ -70,7 +70,7 @@ class Entry:
     sweep: dict[str, Any] = field(default_factory=dict)
     learnt: str | None = None
     evaluations: int | None = None
-    told_noise: float = 1.0
+    noise_factor: float = 1.0
     maps_off: int = 0
 
     def __post_init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Do what a benchmark's store still lacks."""
+"""Compute the results that a benchmark still lacks."""
 
 from __future__ import annotations
 
@@ -13,17 +13,19 @@ from typing import Any
 
 import torch
 
-import upmri
-from upmri import weights
 from upmri.core.errors import InputError
 from upmri.core.progress import bar
 from upmri.core.scan import Scan
+from upmri.core.version import __version__
 from upmri.evaluation.benchmark import cases
 from upmri.evaluation.benchmark.plan import BenchmarkConfig, Entry
 from upmri.evaluation.benchmark.store import Store
 from upmri.evaluation.metrics import evaluate
-from upmri.methods import at_hand, build, reconstruct
+from upmri.inference.choice import build_method
+from upmri.inference.reconstruct import reconstruct
 from upmri.physics.coils import estimate_noise
+from upmri.weights.catalogue import available
+from upmri.weights.files import load_prior
 
 DATABASE = "results.sqlite"
 TRUTH = "reference"
@@ -31,29 +33,29 @@ TRUTH = "reference"
 
 @dataclass(frozen=True)
 class Variant:
-    """An entry whose choices are made, under a name that its settings and weights decide."""
+    """An entry with one value for each setting, and a key derived from its settings and weights."""
 
     entry: Entry
     key: str
 
 
-def run(config: BenchmarkConfig, folder: Path, *, device: str = "auto", progress: bool = False) -> Store:
-    """Reconstruct every scan with every method, unless that was done, or is being done by another process.
+def run_benchmark(config: BenchmarkConfig, folder: Path, *, device: str = "auto", progress: bool = False) -> Store:
+    """Reconstruct every scan with every method, except what exists or another process computes.
 
     Parameters
     ----------
     config
-        What to do.
+        The benchmark.
     folder
-        Where the store is, or shall be.
+        Folder of the database, made if it does not exist.
     device
-        Where methods run.
+        Device of the reconstructions: "auto", "cpu", "cuda", …
     progress
-        Show a bar with the time left.
+        Whether to show a bar with the remaining time.
     """
     folder.mkdir(parents=True, exist_ok=True)
     todo, wanted = cases.tasks(config), variants(config)
-    kept = cases.shown(config, todo)
+    kept = cases.with_pictures(config, todo)
     store = Store(folder / DATABASE)
     for variant in wanted:
         store.add_variant(variant.key, variant.entry.method, facts(variant.entry), versions())
@@ -64,38 +66,39 @@ def run(config: BenchmarkConfig, folder: Path, *, device: str = "auto", progress
                     if mine:
                         _reconstruct(store, task, wanted, config.seed, device, keep=task.key in kept)
                 except InputError as error:
-                    raise InputError(f"{task.key}: {error}") from error
+                    message = f"{error.message} (scan {task.key!r})"
+                    raise InputError(message, field=error.field, path=error.path or task.slice.path) from error
             advance()
     return store
 
 
 def variants(config: BenchmarkConfig) -> list[Variant]:
-    """All variants of all entries; what is wrong with a method, its settings or weights is told here."""
+    """Return all variants of all entries; an error if a method, its settings or its weights are wrong."""
     made = []
     for entry in config.entries:
         for variant in entry.variants():
             try:
-                build(variant.method, **expanded(variant.settings))
+                build_method(variant.method, **expanded(variant.settings))
             except InputError as error:
-                raise InputError(f"entries: {entry.name}: {error}") from error
+                raise error.within(field=f"entries.{entry.name}") from error
             text = json.dumps([facts(variant), config.seed], sort_keys=True)
             made.append(Variant(variant, hashlib.sha256(text.encode()).hexdigest()[:16]))
     return made
 
 
 def facts(entry: Entry) -> dict[str, Any]:
-    """What decides over an entry's images: settings, and weights by what they hold, wherever they lie."""
-    told = {"method": entry.method, **entry.settings, "told_noise": entry.told_noise, "maps_off": entry.maps_off}
+    """Return all that determines the images of an entry: its settings, and weights by the hash of their content."""
+    values = {"method": entry.method, **entry.settings, "noise_factor": entry.noise_factor, "maps_off": entry.maps_off}
     if "model" in entry.settings:
-        told["model"] = weights.load(expanded(entry.settings)["model"]).digest
-    elif choice := at_hand(entry.method):
-        told["model"] = sorted(weights.load(name).digest for name in choice)
-    return told
+        values["model"] = load_prior(expanded(entry.settings)["model"]).digest
+    elif choice := available(entry.method):
+        values["model"] = sorted(load_prior(name).digest for name in choice)
+    return values
 
 
 def versions() -> dict[str, str]:
-    """Of what took part."""
-    return {"upmri": upmri.__version__, "torch": torch.__version__, "python": platform.python_version()}
+    """Return the versions of upmri, torch and Python."""
+    return {"upmri": __version__, "torch": torch.__version__, "python": platform.python_version()}
 
 
 def _reconstruct(
@@ -121,14 +124,14 @@ def _reconstruct(
 
 
 def _given(scan: Scan, task: cases.Task, entry: Entry) -> Scan:
-    """The scan as the method gets it: with a σ₀ that is off by a factor, or another slice's maps."""
-    if entry.told_noise != 1:
+    """Return the scan that the method gets: σ₀ changed by a factor, or with the maps of another slice."""
+    if entry.noise_factor != 1:
         noise = estimate_noise(scan).mean().item() if scan.noise is None else scan.noise
-        scan = replace(scan, noise=entry.told_noise * noise)
+        scan = replace(scan, noise=entry.noise_factor * noise)
     return replace(scan, maps=task.neighbour(entry.maps_off).make().maps) if entry.maps_off else scan
 
 
 def expanded(settings: dict[str, Any]) -> dict[str, Any]:
-    """Settings with ``$VARIABLES`` in the name of a model replaced."""
+    """Return the settings with ``$VARIABLES`` in the name of a model replaced."""
     model = settings.get("model")
     return settings if model is None else settings | {"model": os.path.expandvars(model)}

@@ -1,4 +1,4 @@
-"""How sure a difference is: Student's paired test over slices, and an interval resampled over people."""
+"""Significance of differences: Student's paired t-test over slices, and a bootstrap interval over people."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-# Resamplings of the people, and their seed.
+# Number of bootstrap draws of the people, and their seed.
 _DRAWS, _SEED = 10_000, 0
-# Nodes of the quadrature, and over how many decay lengths of the tail it goes.
+# Nodes of the quadrature, and its length in decay lengths of the tail.
 _NODES, _LENGTHS = 200, 60.0
 
 
 def paired_t(differences: Sequence[float]) -> float:
-    """P of the two-sided paired t-test that the mean difference is 0; NaN for fewer than two.
+    """Return p of the two-sided paired t-test that the mean difference is 0; NaN for fewer than two.
 
-    Slices of one person are not independent, so that it is far too sure of itself: it is here because papers have it.
+    Slices of one person are not independent, so p is far too small. It is given because papers report it.
     """
     d = np.asarray(differences, np.float64)
     if len(d) < 2:
@@ -28,12 +28,13 @@ def paired_t(differences: Sequence[float]) -> float:
 
 
 def two_sided(t: float, freedom: int) -> float:
-    """P(|T| > |t|) for Student's T with ν degrees of freedom.
+    """Return P(|T| > |t|) for Student's T with ν degrees of freedom.
 
     With t = √ν tan θ the density is that of cos^{ν−1} θ:
 
         p = ∫_θ^{π/2} cos^{ν−1} / ∫_0^{π/2} cos^{ν−1},    ∫_0^{π/2} cos^{ν−1} = √π Γ(ν/2) / (2 Γ((ν+1)/2)).
     """
+    # By hand because scipy is a dependency of the tests only, which compare with scipy.stats.t.
     start = math.atan(abs(t) / math.sqrt(freedom))
     # The integrand falls by 1/e over about this length from where it begins.
     length = 1 / (math.sqrt(freedom) + freedom * math.tan(start))
@@ -46,12 +47,14 @@ def two_sided(t: float, freedom: int) -> float:
 
 
 def interval(differences: Mapping[str, Sequence[float]]) -> tuple[float, float]:
-    """95 % interval of the mean difference over slices, people drawn with replacement, all slices of each.
+    """Return the 95 % bootstrap interval of the mean difference over slices.
+
+    People are drawn with replacement, each with all slices, because slices of one person are alike.
 
     Parameters
     ----------
     differences
-        Of each person, one a slice.
+        Person → differences, one for each slice.
     """
     sums = np.array([np.sum(values) for values in differences.values()])
     counts = np.array([len(values) for values in differences.values()])

@@ -1,4 +1,4 @@
-"""Results in SQLite, one row a scan and variant: written when they are there, never twice, by several processes."""
+"""The database of results: SQLite, one row for each scan and variant, written by several processes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from upmri.core.errors import InputError
 
-# Seconds after which work that another machine has begun is taken to be lost.
+# Seconds after which a claim of another machine is taken to be lost.
 _LOST = 3600
 _TABLES = """
 CREATE TABLE IF NOT EXISTS scan (
@@ -40,7 +40,7 @@ CREATE TABLE IF NOT EXISTS claim (
 
 @dataclass(frozen=True)
 class Row:
-    """One result, with what it is of."""
+    """One result, with its scan and variant."""
 
     scan: str
     group: str
@@ -57,14 +57,13 @@ class Row:
 class Store:
     """The results of a benchmark.
 
-    Every result is a transaction of its own: whatever happens, it is there or it is not. Processes share the work by
-    claiming scans; what a process of this machine claimed and did not live to do is free again, and of another machine
-    after an hour.
+    Every result is one transaction, so it is stored completely or not at all. Processes share the work by claiming
+    scans. The claim of a process of this machine that has ended is free again; that of another machine after an hour.
 
     Parameters
     ----------
     path
-        The database, made if it is not there.
+        The database file, made if it does not exist.
     """
 
     def __init__(self, path: Path) -> None:
@@ -73,31 +72,31 @@ class Store:
             self._base.execute("PRAGMA journal_mode=WAL")
             self._base.executescript(_TABLES)
         except sqlite3.Error as error:
-            raise InputError(f"{path}: not a store of results: {error}") from error
+            raise InputError(f"not a database of results: {error}", path=path) from error
         self._me = (socket.gethostname(), os.getpid())
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._base.close()
 
     def add_scan(self, key: str, **facts: Any) -> None:
-        """Say what a scan is."""
+        """Store the facts about a scan."""
         columns = ("grp", "person", "name", "slice", "acceleration", "true_acceleration", "maps")
         values = [facts[column] for column in columns]
         self._base.execute(f"INSERT OR IGNORE INTO scan VALUES (?{', ?' * len(columns)})", [key, *values])  # noqa: S608
 
     def add_variant(self, key: str, method: str, settings: Any, versions: Any) -> None:
-        """Say what a variant is."""
+        """Store the facts about a variant."""
         row = [key, method, json.dumps(settings, sort_keys=True), json.dumps(versions, sort_keys=True)]
         self._base.execute("INSERT OR IGNORE INTO variant VALUES (?, ?, ?, ?)", row)
 
     def done(self, scan: str) -> set[str]:
-        """Variants of which there is a result."""
+        """Return the variants that have a result for this scan."""
         return {key for (key,) in self._base.execute("SELECT variant FROM result WHERE scan = ?", [scan])}
 
     @contextmanager
     def claim(self, scan: str) -> Iterator[bool]:
-        """Take a scan for this process alone, if nobody else has: yield whether that is so."""
+        """Claim a scan for this process; yield False if another process has it."""
         with self._transaction():
             found = self._base.execute("SELECT host, process, since FROM claim WHERE scan = ?", [scan]).fetchone()
             mine = found is None or self._lost(*found)
@@ -118,7 +117,7 @@ class Store:
         settings: Any,
         image: NDArray[Any] | None = None,
     ) -> None:
-        """Keep a result, and its image, complex or of magnitudes, where that is wanted."""
+        """Store a result and, if given, its image, complex or real."""
         row = [scan, variant, *(scores[name] for name in ("psnr", "ssim", "nmse")), seconds]
         with self._transaction():
             self._base.execute(
@@ -129,22 +128,22 @@ class Store:
                 self._picture(scan, variant, image)
 
     def put_picture(self, scan: str, what: str, image: NDArray[Any]) -> None:
-        """Keep another image of a scan: its reference, say."""
+        """Store another image of a scan, such as its reference."""
         self._picture(scan, what, image)
 
     def picture(self, scan: str, variant: str) -> NDArray[Any] | None:
-        """An image that was kept, complex64 or float32 as it came."""
+        """Return a stored image, complex64 or float32, or None."""
         found = self._base.execute(
             "SELECT height, width, pixels FROM picture WHERE scan = ? AND variant = ?", [scan, variant]
         ).fetchone()
         if found is None:
             return None
         numbers = np.frombuffer(zlib.decompress(found[2]), np.float16).astype(np.float32)
-        whole = len(numbers) == 2 * found[0] * found[1]  # real and imaginary parts
-        return (numbers.view(np.complex64) if whole else numbers).reshape(found[:2])
+        is_complex = len(numbers) == 2 * found[0] * found[1]  # real and imaginary parts
+        return (numbers.view(np.complex64) if is_complex else numbers).reshape(found[:2])
 
     def rows(self) -> list[Row]:
-        """Every result, in an order that does not depend on when it came."""
+        """Return every result, in an order that does not depend on when it was stored."""
         query = """
             SELECT scan.key, grp, person, acceleration, maps, variant, psnr, ssim, nmse, seconds
             FROM result JOIN scan ON scan.key = result.scan
@@ -152,7 +151,7 @@ class Store:
         return [Row(*values) for values in self._base.execute(query)]
 
     def settings(self, variant: str) -> dict[str, Any]:
-        """What a variant was told."""
+        """Return the settings of a variant."""
         (text,) = self._base.execute("SELECT settings FROM variant WHERE key = ?", [variant]).fetchone()
         found: dict[str, Any] = json.loads(text)
         return found
@@ -169,7 +168,7 @@ class Store:
 
     def _lost(self, host: str, process: int, since: float) -> bool:
         if (host, process) == self._me:
-            return True  # by an earlier process of this number
+            return True  # from an earlier process with the same number
         if host != self._me[0]:
             return time.time() - since > _LOST
         try:

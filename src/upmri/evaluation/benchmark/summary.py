@@ -1,4 +1,4 @@
-"""What a store has to show: tables as Markdown and CSV, and pictures."""
+"""Tables and figures of a benchmark's results."""
 
 from __future__ import annotations
 
@@ -13,21 +13,23 @@ from upmri.evaluation.benchmark import cases
 from upmri.evaluation.benchmark.plan import BenchmarkConfig
 from upmri.evaluation.benchmark.run import TRUTH, Variant, variants
 from upmri.evaluation.benchmark.store import Store
-from upmri.evaluation.benchmark.tables import Cell, cells, long_csv, markdown
+from upmri.evaluation.benchmark.tables import Cell, cells, score_csv, score_markdown
 from upmri.evaluation.comparison import comparison
 from upmri.evaluation.plots import curves, violins
+from upmri.formats import atomic
 
-# Images in a row of a picture, and the ratio of settings from which their axis is logarithmic.
+# Most images in a row of a figure, and the ratio of settings from which their axis is logarithmic.
 _WRAP, _WIDE = 7, 20
 
 
-def write(store: Store, config: BenchmarkConfig, folder: Path) -> list[Path]:
+def write_summary(store: Store, config: BenchmarkConfig, folder: Path) -> list[Path]:
     """Write ``table.md``, ``table.csv`` and all figures into a folder; return their paths."""
     made = variants(config)
     found = cells(store.rows(), config, made)
     paths = [folder / "table.md", folder / "table.csv"]
-    for path, text in zip(paths, (markdown(found, config), long_csv(found, config)), strict=True):
-        path.write_text(text)
+    for path, text in zip(paths, (score_markdown(found, config), score_csv(found, config)), strict=True):
+        with atomic.staged(path, overwrite=True) as stage:
+            stage.write_text(text, encoding="utf-8")
     return (
         paths
         + _violins(found, config, folder)
@@ -37,29 +39,29 @@ def write(store: Store, config: BenchmarkConfig, folder: Path) -> list[Path]:
 
 
 def missing(store: Store, config: BenchmarkConfig) -> int:
-    """How many results are still to come."""
-    made = variants(config)  # which reads all weights
+    """Return the number of results that are not in the database."""
+    made = variants(config)  # once: this reads all weights
     wanted = {(task.key, variant.key) for task in cases.tasks(config) for variant in made}
     return len(wanted - {(row.scan, row.variant) for row in store.rows()})
 
 
 def _violins(found: Sequence[Cell], config: BenchmarkConfig, folder: Path) -> list[Path]:
-    """How slices fare, one figure a metric and kind of maps."""
+    """Draw the distributions over slices, one figure for each metric and kind of maps."""
     paths = []
     for maps in config.maps:
         for metric, label in (("psnr", "PSNR (dB)"), ("ssim", "SSIM")):
             panels: dict[str, Any] = {}
             for cell in found:
                 if cell.maps == maps:
-                    place = panels.setdefault(cell.group, {}).setdefault(f"{cell.acceleration:g}×", {})
-                    place[cell.entry] = [getattr(row, metric) for row in cell.rows]
+                    series = panels.setdefault(cell.group, {}).setdefault(f"{cell.acceleration:g}×", {})
+                    series[cell.entry] = [getattr(row, metric) for row in cell.rows]
             if panels:
                 paths.append(violins(panels, folder / f"{metric}_{maps}.pdf", ylabel=label))
     return paths
 
 
 def _curves(store: Store, config: BenchmarkConfig, made: Sequence[Variant], folder: Path) -> list[Path]:
-    """One figure a swept setting: every entry that sweeps it, at every acceleration."""
+    """Draw one figure for each swept setting: every entry that sweeps it, at every acceleration."""
     rows, paths = store.rows(), []
     for setting in dict.fromkeys(key for entry in config.entries for key in entry.sweep):
         entries = [entry.name for entry in config.entries if setting in entry.sweep]
@@ -76,13 +78,13 @@ def _curves(store: Store, config: BenchmarkConfig, made: Sequence[Variant], fold
 
 
 def _spread(panels: dict[str, Any]) -> bool:
-    """Whether values go over so wide a range that only a logarithmic axis shows them."""
+    """Return whether the settings span so wide a range that their axis should be logarithmic."""
     values = [value for series in panels.values() for points in series.values() for value in points]
     return min(values) > 0 and max(values) / min(values) >= _WIDE
 
 
 def _pictures(store: Store, config: BenchmarkConfig, found: Sequence[Cell], folder: Path) -> list[Path]:
-    """One figure a scan whose images were kept: the reference and every entry."""
+    """Draw one figure for each scan whose images were kept: the reference and every entry."""
     paths = []
     for task in cases.tasks(config):
         truth = store.picture(task.key, TRUTH)

@@ -1,9 +1,7 @@
-"""Tables from a store: every method by what it learnt from, against one of them."""
+"""Tables of scores: methods ordered by their training data, each compared with one of them."""
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from collections import defaultdict
 from collections.abc import Sequence
@@ -13,16 +11,18 @@ from upmri.evaluation.benchmark.plan import BenchmarkConfig, Entry
 from upmri.evaluation.benchmark.run import Variant
 from upmri.evaluation.benchmark.statistics import interval, paired_t
 from upmri.evaluation.benchmark.store import Row
-from upmri.methods import find
+from upmri.evaluation.benchmark.text_tables import csv_table, markdown_table
+from upmri.methods.registry import find_method
 
-# By what they learnt from, in the order of the paper's table.
+# Training data of the methods, in the order of the paper's table.
 CATEGORIES = ("nothing", "full images", "undersampled scans, split", "undersampled scans")
 _METRICS = ("psnr", "ssim")
+_MAPS = {"espirit": "maps by ESPIRiT", "exact": "true maps"}
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One entry on one group at one acceleration: of its variants the one with the best mean PSNR."""
+    """One entry on one group at one acceleration: the rows of its variant with the best mean PSNR."""
 
     maps: str
     group: str
@@ -32,16 +32,16 @@ class Cell:
     rows: tuple[Row, ...]
 
     def mean(self, metric: str) -> float:
-        """Over slices."""
+        """Return the mean of a metric over slices."""
         return sum(getattr(row, metric) for row in self.rows) / len(self.rows)
 
     def deviation(self, metric: str) -> float:
-        """Over slices; 0 for one."""
+        """Return the standard deviation of a metric over slices; 0 for one slice."""
         mean, n = self.mean(metric), len(self.rows)
         return math.sqrt(sum((getattr(row, metric) - mean) ** 2 for row in self.rows) / max(1, n - 1))
 
     def differences(self, other: Cell, metric: str) -> dict[str, list[float]]:
-        """Its metric less the other's, slice by slice, by person."""
+        """Return the differences of a metric from the other cell, slice by slice, for each person."""
         theirs = {row.scan: getattr(row, metric) for row in other.rows}
         found: dict[str, list[float]] = defaultdict(list)
         for row in self.rows:
@@ -51,7 +51,7 @@ class Cell:
 
 
 def cells(rows: Sequence[Row], config: BenchmarkConfig, variants: Sequence[Variant]) -> list[Cell]:
-    """Put rows together, those of the entries that are asked for; two entries may share a variant, and its results."""
+    """Group rows into cells, one for each entry; two entries may share a variant and its results."""
     found: dict[tuple[str, str, float, str], list[Row]] = defaultdict(list)
     for row in rows:
         found[row.maps, row.group, row.acceleration, row.variant].append(row)
@@ -67,11 +67,11 @@ def cells(rows: Sequence[Row], config: BenchmarkConfig, variants: Sequence[Varia
     return best
 
 
-def markdown(found: Sequence[Cell], config: BenchmarkConfig) -> str:
-    """One table a group and kind of maps.
+def score_markdown(found: Sequence[Cell], config: BenchmarkConfig) -> str:
+    """Return Markdown with one table for each group and kind of maps.
 
-    The best of a category is bold, the second best underlined. Behind a method stands by how much the reference entry
-    is ahead of it in PSNR, with a 95 % interval over people, and a star where the paired t-test says p < 0.05.
+    The best of a category is bold, the second best underlined. The last column of each acceleration is the lead of the
+    reference entry in PSNR, with a 95 % interval over people, and a star if the paired t-test gives p < 0.05.
     """
     text = []
     for maps in config.maps:
@@ -82,31 +82,25 @@ def markdown(found: Sequence[Cell], config: BenchmarkConfig) -> str:
     return "\n".join(text)
 
 
-def long_csv(found: Sequence[Cell], config: BenchmarkConfig) -> str:
-    """The same numbers and more, one line a cell."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(
-        ["maps", "group", "acceleration", "entry", "learnt from", "evaluations", "slices", "people"]
-        + [f"{metric} {what}" for metric in (*_METRICS, "nmse") for what in ("mean", "std")]
-        + [f"{config.against} ahead {what}" for what in ("psnr", "low", "high", "p")]
-        + ["seconds", "variant"]
-    )
+def score_csv(found: Sequence[Cell], config: BenchmarkConfig) -> str:
+    """Return the same numbers and more as CSV, one line for each cell."""
+    head = ["maps", "group", "acceleration", "entry", "learnt from", "evaluations", "slices", "people"]
+    head += [f"{metric} {what}" for metric in (*_METRICS, "nmse") for what in ("mean", "std")]
+    head += [f"{config.against} ahead {what}" for what in ("psnr", "low", "high", "p")]
+    head += ["seconds", "variant"]
     reference = {(c.maps, c.group, c.acceleration): c for c in found if c.entry == config.against}
+    rows = []
     for cell in found:
         entry = next(known for known in config.entries if known.name == cell.entry)
         scores = [f(metric) for metric in (*_METRICS, "nmse") for f in (cell.mean, cell.deviation)]
-        writer.writerow(
+        rows.append(
             [cell.maps, cell.group, f"{cell.acceleration:g}", cell.entry, learnt_from(entry), evaluations_of(entry)]
             + [len(cell.rows), len({row.person for row in cell.rows})]
             + [f"{score:.6g}" for score in scores]
-            + [f"{value:.4g}" for value in _ahead(reference.get((cell.maps, cell.group, cell.acceleration)), cell)]
+            + [f"{value:.4g}" for value in _lead(reference.get((cell.maps, cell.group, cell.acceleration)), cell)]
             + [f"{cell.mean('seconds'):.4g}", cell.variant]
         )
-    return out.getvalue()
-
-
-_MAPS = {"espirit": "maps by ESPIRiT", "exact": "true maps"}
+    return csv_table(head, rows)
 
 
 def _table(here: dict[tuple[str, float], Cell], title: str, config: BenchmarkConfig) -> str:
@@ -114,7 +108,7 @@ def _table(here: dict[tuple[str, float], Cell], title: str, config: BenchmarkCon
     head = ["learnt from", "method", "evaluations"]
     for rate in rates:
         head += [f"PSNR {rate:g}×", f"SSIM {rate:g}×", f"{config.against} ahead {rate:g}×"]
-    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    rows: list[list[str]] = []
     entries = {entry.name: entry for entry in config.entries if any(at[0] == entry.name for at in here)}
     for category in CATEGORIES:
         names = [name for name, entry in entries.items() if category_of(entry) == category]
@@ -133,26 +127,26 @@ def _table(here: dict[tuple[str, float], Cell], title: str, config: BenchmarkCon
                 for metric, digits in zip(_METRICS, (2, 3), strict=True):
                     score = f"{cell.mean(metric):.{digits}f} ± {cell.deviation(metric):.{digits}f}"
                     row.append(marks[metric, rate].get(name, "{}").format(score))
-                row.append(_told(_ahead(here.get((config.against, rate)), cell)) if name != config.against else "")
-            lines.append("| " + " | ".join(row) + " |")
+                row.append(_lead_text(_lead(here.get((config.against, rate)), cell)) if name != config.against else "")
+            rows.append(row)
     some = next(iter(here.values()))
     people = len({row.person for row in some.rows})
     scans = f"{len(some.rows)} scans of {people} {'person' if people == 1 else 'people'}"
-    return f"### {title}\n\n{scans}.\n\n" + "\n".join(lines) + "\n"
+    return f"### {title}\n\n{scans}.\n\n" + markdown_table(head, rows)
 
 
 def learnt_from(entry: Entry) -> str:
-    """What an entry says of itself, or its method."""
-    return find(entry.method).needs if entry.learnt is None else entry.learnt
+    """Return the training data of an entry: its own statement, or that of its method."""
+    return find_method(entry.method).needs if entry.learnt is None else entry.learnt
 
 
 def evaluations_of(entry: Entry) -> int:
-    """How often a network is asked."""
-    return find(entry.method).evaluations if entry.evaluations is None else entry.evaluations
+    """Return the number of evaluations of a network for one image."""
+    return find_method(entry.method).evaluations if entry.evaluations is None else entry.evaluations
 
 
 def category_of(entry: Entry) -> str:
-    """What an entry learnt from, as the paper's table has it."""
+    """Return the category of an entry in the paper's table, by its training data."""
     learnt = learnt_from(entry)
     return learnt if learnt in CATEGORIES else "undersampled scans"
 
@@ -162,19 +156,19 @@ def _marks(scores: list[tuple[str, float]]) -> dict[str, str]:
     return dict(zip(ranked, ("**{}**", "<u>{}</u>"), strict=False)) if len(ranked) > 1 else {}
 
 
-def _ahead(reference: Cell | None, cell: Cell) -> tuple[float, float, float, float]:
-    """By how much the reference is ahead in PSNR, the interval of that, and p; NaN where it cannot be said."""
+def _lead(reference: Cell | None, cell: Cell) -> tuple[float, float, float, float]:
+    """Return the lead of the reference in PSNR, both ends of its interval, and p; NaN where they are not defined."""
     by_person = {} if reference is None else reference.differences(cell, "psnr")
     flat = [value for values in by_person.values() for value in values]
     if not flat:
         return math.nan, math.nan, math.nan, math.nan
-    # Of one person nothing can be said about people.
+    # One person gives no interval over people.
     low, high = interval(by_person) if len(by_person) > 1 else (math.nan, math.nan)
     return sum(flat) / len(flat), low, high, paired_t(flat)
 
 
-def _told(ahead: tuple[float, float, float, float]) -> str:
-    mean, low, high, p = ahead
+def _lead_text(lead: tuple[float, float, float, float]) -> str:
+    mean, low, high, p = lead
     if math.isnan(mean):
         return ""
     spread = "" if math.isnan(low) else f" ({low:+.2f} to {high:+.2f})"

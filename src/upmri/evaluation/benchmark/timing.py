@@ -1,32 +1,33 @@
-"""How long an image takes: every entry alone on one device, one slice at a time and as many as pay."""
+"""Time and memory for one image: every entry on one device, one slice at a time and in batches."""
 
 from __future__ import annotations
 
-import csv
-import io
 import os
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import torch
 
+from upmri.core.device import pick_device
 from upmri.core.scan import Scan
 from upmri.evaluation.benchmark.plan import BenchmarkConfig, Entry
 from upmri.evaluation.benchmark.run import expanded
 from upmri.evaluation.benchmark.tables import evaluations_of
-from upmri.methods import build, pick_device
-from upmri.methods.base import Method, Problem
+from upmri.evaluation.benchmark.text_tables import csv_table, markdown_table
+from upmri.inference.choice import build_method, complete
+from upmri.methods.base import Method
 from upmri.physics.phantom import image
+from upmri.physics.problem import Problem
 from upmri.physics.simulate import simulate
 
-# Larger batches are tried as long as they make an image cheaper by this factor.
+# A larger batch is tried as long as the last one reduced the time for an image to this fraction.
 _PAYS = 0.97
 
 
 @dataclass(frozen=True)
 class Timing:
-    """Seconds an image with one slice at a time, and with the batch that is best, and the memory of either in bytes."""
+    """Seconds for one image, alone and in the best batch, and the memory of both in bytes."""
 
     entry: str
     evaluations: int
@@ -40,42 +41,42 @@ class Timing:
 def measure(
     config: BenchmarkConfig, device: str = "auto", *, size: int = 320, coils: int = 16, most: int = 32, repeats: int = 3
 ) -> list[Timing]:
-    """Time the reconstruction of slices whose maps are known, median of some after one that is not counted.
+    """Time the reconstruction of slices whose maps are known: the median of several runs after one warm-up run.
 
     Parameters
     ----------
     config
-        Whose entries; of one with choices, the first.
+        Benchmark whose entries are timed; of an entry with choices, the first variant.
     device
-        Where. Memory is measured on CUDA alone, and 0 elsewhere.
+        Device to measure. Memory is measured on CUDA only, and 0 elsewhere.
     size, coils
-        Of the simulated scan, at 4×.
+        Matrix size and number of coils of the simulated scan, at 4×.
     most
-        The largest batch that is tried.
+        Largest batch that is tried.
     repeats
-        How many are counted.
+        Number of runs that are counted.
     """
     where = pick_device(device)
     scan = simulate(image((size, size)), coils, 4)
     return [_time(entry, scan, where, most, repeats) for entry in config.entries if not entry.sweep]
 
 
-def company(device: str = "auto") -> str:
-    """What else the machine has to do, to be asked before measuring: times are worth nothing in company."""
-    told = [f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores"] if hasattr(os, "getloadavg") else []
+def machine_load(device: str = "auto") -> str:
+    """Return the load of the machine and its device before the measurement: other programs make times worthless."""
+    load = [f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores"] if hasattr(os, "getloadavg") else []
     where = pick_device(device)
     if where.type == "cuda":
         free, total = torch.cuda.mem_get_info(where)
         taken = total - free - torch.cuda.memory_reserved(where)
-        told.append(f"{taken / 2**30:.1f} GiB of the device taken (its driver's own share included)")
-    return ", ".join(told)
+        load.append(f"{taken / 2**30:.1f} GiB of the device in use (including the driver's own share)")
+    return ", ".join(load)
 
 
 def _time(entry: Entry, scan: Scan, device: torch.device, most: int, repeats: int) -> Timing:
     first = next(entry.variants())
-    method = build(first.method, **expanded(first.settings))
+    method = build_method(first.method, **expanded(first.settings))
     with torch.no_grad():
-        method = method.fit(_problem(scan, device))
+        method, _ = complete(method, _problem(scan, device))
         found: dict[int, tuple[float, int]] = {}
         batch = 1
         while batch <= most:
@@ -91,7 +92,7 @@ def _time(entry: Entry, scan: Scan, device: torch.device, most: int, repeats: in
 
 
 def _once(method: Method, scan: Scan, device: torch.device, repeats: int) -> tuple[float, int]:
-    """Seconds an image, and bytes at the most."""
+    """Return the seconds for one image and the peak memory in bytes."""
     times = []
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
@@ -107,7 +108,7 @@ def _once(method: Method, scan: Scan, device: torch.device, repeats: int) -> tup
 
 
 def _copies(scan: Scan, count: int) -> Scan:
-    """The same slice so many times: what it costs does not depend on what is in it."""
+    """Return a scan of ``count`` copies of a slice; the time does not depend on the content."""
     kspace, mask, maps = (
         None if part is None else part.expand(count, *part.shape[1:]) for part in (scan.kspace, scan.mask, scan.maps)
     )
@@ -115,25 +116,21 @@ def _copies(scan: Scan, count: int) -> Scan:
 
 
 def _problem(scan: Scan, device: torch.device) -> Problem:
-    return Problem(scan, device, torch.Generator().manual_seed(0))
+    return Problem.from_scan(scan, device)
 
 
-def markdown(found: Sequence[Timing], title: str) -> str:
-    """As the paper's second table."""
-    head = ("method", "evaluations", "ms an image, alone", "best batch", "ms an image", "peak memory (GiB)")
-    lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
+def timing_markdown(found: Sequence[Timing], title: str) -> str:
+    """Return the times as a Markdown table, with the columns of the paper's second table."""
+    head = ("method", "evaluations", "ms per image, alone", "best batch", "ms per image", "peak memory (GiB)")
+    rows = []
     for row in found:
         memory = f"{row.memory_best / 2**30:.1f}" if row.memory_best else "–"
-        times = f"{1e3 * row.alone:.1f} | {row.batch} | {1e3 * row.best:.1f}"
-        lines.append(f"| {row.entry} | {row.evaluations or '–'} | {times} | {memory} |")
-    return f"### {title}\n\n" + "\n".join(lines) + "\n"
+        times = (f"{1e3 * row.alone:.1f}", str(row.batch), f"{1e3 * row.best:.1f}")
+        rows.append((row.entry, str(row.evaluations or "–"), *times, memory))
+    return f"### {title}\n\n" + markdown_table(head, rows)
 
 
-def long_csv(found: Sequence[Timing]) -> str:
-    """The same, for programs."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    names = ["entry", "evaluations", "alone", "memory_alone", "batch", "best", "memory_best"]
-    writer.writerow(names)
-    writer.writerows([getattr(row, name) for name in names] for row in found)
-    return out.getvalue()
+def timing_csv(found: Sequence[Timing]) -> str:
+    """Return the same as CSV, times in seconds and memory in bytes."""
+    names = [field.name for field in fields(Timing)]
+    return csv_table(names, [[getattr(row, name) for name in names] for row in found])

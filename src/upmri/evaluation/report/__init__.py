@@ -1,7 +1,7 @@
-"""One page to look at: results of a scan side by side, in a file that needs no network, no server and no installation.
+"""The report page: results of one scan side by side, in one file that needs no network, server or installation.
 
-``study`` brings results into the form a page needs, ``encode`` makes text of pictures, ``page`` puts it all into one
-file, of which ``page.html``, ``page.css`` and ``script/`` are what a browser shows and runs.
+``study`` collects the results, ``pictures`` computes what is drawn, ``encode`` packs it as text, and ``page`` puts
+it into one file, of which ``page.html``, ``page.css`` and ``script/`` are what a browser shows and runs.
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ from pathlib import Path
 from upmri.core.errors import InputError
 from upmri.core.scan import Scan
 from upmri.evaluation.report import page
-from upmri.evaluation.report.study import Result, gather
+from upmri.evaluation.report.study import Result, gather_study
 from upmri.formats import atomic
-from upmri.formats.source import Slices
+from upmri.formats.source import SliceSelection
 
-__all__ = ["MAX_MEGABYTES", "Result", "check", "write"]
+__all__ = ["MAX_MEGABYTES", "Result", "check_report", "write_report"]
 
 MAX_MEGABYTES = 40.0
 
 
-def write(
+def write_report(
     results: Iterable[Result] | Result,
     out: str | Path,
     *,
     scan: Scan | str | Path | None = None,
-    slices: Slices = None,
+    slices: SliceSelection = None,
     overwrite: bool = False,
     max_megabytes: float = MAX_MEGABYTES,
 ) -> Path:
@@ -36,45 +36,45 @@ def write(
     Parameters
     ----------
     results
-        Reconstructions, or names of the .h5 files that hold them. The reference is that of the results, else the
-        scan's.
+        Reconstructions, or .h5 files that hold them. The reference image is that of the results, or else that of the
+        scan.
     out
         The page to write, .html.
     scan
-        The scan they were made of, or its file: adds the measured k-space, its mask and the acceleration.
+        The scan they were reconstructed from, or its file: adds the measured k-space, its mask and the acceleration.
     slices
-        Which slices of the scan the results are of, all when None; as for :func:`upmri.load`.
+        SliceSelection of the scan that the results show, all when None; as for :func:`upmri.load`.
     overwrite
-        Replace a file that is there already, which is otherwise an error.
+        Whether to replace an existing file, which is otherwise an error.
     max_megabytes
-        What the page may take. Magnitudes (16 bits) and deviations are always in; measured k-space, phase, samples and
-        the k-space of each image follow in this order, each if there is room. What is left out is told on the page,
-        and by a warning.
+        Size limit of the page. Magnitudes (16 bits) and standard deviations are always included; measured k-space,
+        phase, samples and the k-space of each image follow in this order, as far as the limit allows. The page and a
+        warning name what is left out.
 
     Returns
     -------
     Path
-        The page.
+        The file that was written.
     """
     path = Path(out)
-    check(path, overwrite=overwrite)
-    study = gather(results, scan, slices)
-    blocks = page.Blocks.of(study, int(max_megabytes * 1e6))
+    check_report(path, overwrite=overwrite)
+    study = gather_study(results, scan, slices)
+    packed = page.PackedPlanes.of(study, int(max_megabytes * 1e6))
     with atomic.staged(path, overwrite=overwrite) as stage, stage.open("w", encoding="utf-8", newline="\n") as file:
-        file.writelines(page.parts(study, blocks))
-    if blocks.size > max_megabytes * 1e6:
+        file.writelines(page.parts(study, packed))
+    if packed.size > max_megabytes * 1e6:
         warnings.warn(
-            f"{path}: takes {blocks.size / 1e6:.3g} MB; magnitudes and deviations are always in", stacklevel=2
+            f"{path}: takes {packed.size / 1e6:.3g} MB; magnitudes and deviations are always included", stacklevel=2
         )
-    if blocks.left_out:
-        left_out = " and ".join(blocks.left_out)
+    if packed.left_out:
+        left_out = " and ".join(packed.left_out)
         warnings.warn(f"{path}: {left_out} left out, to stay below {max_megabytes:g} MB", stacklevel=2)
     return path
 
 
-def check(out: str | Path, *, overwrite: bool = False) -> None:
-    """Tell before long work what :func:`write` would say of this name after it."""
+def check_report(out: str | Path, *, overwrite: bool = False) -> None:
+    """Raise the :class:`InputError` that :func:`write_report` would raise for this name, before the long work."""
     path = Path(out)
     if path.suffix.lower() not in (".html", ".htm"):
-        raise InputError(f"{path}: expected a name that ends in .html for a report")
-    atomic.check(path, overwrite=overwrite)
+        raise InputError("expected a name that ends in .html for a report", path=path)
+    atomic.check_writable(path, overwrite=overwrite)

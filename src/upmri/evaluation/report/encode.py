@@ -1,8 +1,8 @@
-"""Pictures as text in a page: whole numbers of 16 or 8 bits, made small, in letters that HTML leaves alone.
+"""Image planes as text in a page: integers of 16 or 8 bits, compressed, in base64.
 
-A plane goes through four steps, and the page goes back through them: each code is replaced by its difference from its
-left neighbour (modulo 2¹⁶ or 2⁸), the high bytes of all are put before the low bytes of all, then zlib, then base64.
-A value is ``offset + step · code``.
+Packing has four steps, which the script of the page undoes: each code is replaced by its difference from its left
+neighbour (modulo 2¹⁶ or 2⁸), the high bytes of all codes are put before the low bytes, then zlib, then base64. A value
+is ``offset + step · code``. PNG is not used because a browser decodes it to 8 bits.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ _TYPES: dict[int, Any] = {8: np.uint8, 16: np.uint16}
 
 
 @dataclass(frozen=True, eq=False)
-class Stack:
-    """Planes of whole numbers, (slice, H, W), and what they mean: ``offset + step · code``."""
+class Planes:
+    """Integer codes (slice, H, W) of the values ``offset + step · code``."""
 
     codes: Codes
     step: float
@@ -29,48 +29,48 @@ class Stack:
 
     @property
     def bits(self) -> int:
-        """How many bits a code has, 8 or 16."""
+        """Number of bits of a code, 8 or 16."""
         return 8 * self.codes.dtype.itemsize
 
     @property
     def values(self) -> NDArray[np.float64]:
-        """What the codes stand for."""
+        """The values of the codes."""
         return self.offset + self.step * self.codes.astype(np.float64)
 
 
-def quantise(values: NDArray[Any], *, step: float | None = None, offset: float = 0.0, bits: int = 16) -> Stack:
+def quantise(values: NDArray[Any], *, step: float | None = None, offset: float = 0.0, bits: int = 16) -> Planes:
     """Round values to the nearest code.
 
     Parameters
     ----------
     values
-        Real (slice, H, W).
+        Real array (slice, H, W).
     step
-        Between neighbouring codes; when not given, so small that the largest value just has a code.
+        Difference between neighbouring codes; by default the largest value gets the largest code.
     offset
-        What code 0 stands for. Values with no code get the nearest.
+        Value of code 0. Values outside the range get the nearest code.
     bits
-        8 or 16.
+        Number of bits of a code, 8 or 16.
     """
     most = 2**bits - 1
     shifted = np.asarray(values, np.float64) - offset
     if step is None:
         step = max(float(shifted.max(initial=0)), 0.0) / most or 1.0
-    return Stack(np.clip(np.rint(shifted / step), 0, most).astype(_TYPES[bits]), step, offset)
+    return Planes(np.clip(np.rint(shifted / step), 0, most).astype(_TYPES[bits]), step, offset)
 
 
 def pack(plane: Codes) -> str:
     """Return a plane (H, W) of codes as text."""
     first = np.zeros_like(plane[:, :1])
-    change = np.diff(plane, axis=1, prepend=first)  # whole numbers without a sign wrap around, here and in the page
+    change = np.diff(plane, axis=1, prepend=first)  # unsigned integers wrap around, here and in the page
     high_to_low = change.astype(plane.dtype.newbyteorder(">")).view(np.uint8).reshape(plane.size, -1).T
-    # The differences of a noisy picture repeat nothing, but small ones are more common: this setting is made for them.
+    # The differences of a noisy image do not repeat, but small ones are more common: Z_FILTERED is made for such data.
     squeeze = zlib.compressobj(6, zlib.DEFLATED, 15, 9, zlib.Z_FILTERED)
     return base64.b64encode(squeeze.compress(high_to_low.tobytes()) + squeeze.flush()).decode()
 
 
 def unpack(text: str, shape: tuple[int, int], bits: int) -> Codes:
-    """Return the plane that :func:`pack` made a text of, as the page does."""
+    """Return the plane that was packed by :func:`pack`, with the steps that the page uses."""
     octets = np.frombuffer(zlib.decompress(base64.b64decode(text)), np.uint8).reshape(bits // 8, -1)
     change = np.zeros(octets.shape[1], _TYPES[bits])
     for octet in octets:

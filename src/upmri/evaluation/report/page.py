@@ -1,7 +1,7 @@
 """The page as text, part by part.
 
-Whatever came from a file reaches it as text: escaped in the title, otherwise as JSON that the page's script puts into
-the document by ``textContent`` alone. The page forbids itself everything but its own script and style, by their hashes.
+Values from files reach the page only as text: escaped in the title, otherwise as JSON that the script of the page puts
+into the document by ``textContent``. The page's own policy allows only its script and style, named by their hashes.
 """
 
 from __future__ import annotations
@@ -20,19 +20,23 @@ from typing import Any
 import numpy as np
 
 from upmri.core.version import __version__
-from upmri.evaluation.report.encode import Stack, pack
+from upmri.evaluation.report.encode import Planes, pack
 from upmri.evaluation.report.pictures import Picture
 from upmri.evaluation.report.study import Study
 
-# Parts of the script, in one scope: what runs at once stands before what needs it.
+# Parts of the script, in one scope, in the order in which they need each other.
 _SCRIPT = ("state", "data", "colours", "views", "panels", "drawing", "numbers", "actions", "input", "start")
-_SELF = 100_000  # bytes of the page without its pictures, generously
-_ELEMENT = 64  # bytes around a packed plane
+_SELF = 100_000  # upper bound for the bytes of the page without its image data
+_ELEMENT = 64  # bytes of the element around a packed plane
 
 
 @dataclass
-class Blocks:
-    """Packed planes by name, ``array/slice``; what the numbers of each array mean; who has which; what had no room."""
+class PackedPlanes:
+    """The image data of a page.
+
+    ``text`` has the packed planes by ``array/slice``, ``arrays`` bits, step and offset of each array, ``of_picture``
+    and ``measured`` the arrays of each picture and of the scan, ``left_out`` the names of what exceeded the size limit.
+    """
 
     limit: int
     size: int = _SELF
@@ -43,27 +47,29 @@ class Blocks:
     left_out: list[str] = field(default_factory=list)
 
     @classmethod
-    def of(cls, study: Study, limit: int) -> Blocks:
-        """Pack what a study shows into so many bytes, the most important first."""
-        blocks = cls(limit)
+    def of(cls, study: Study, limit: int) -> PackedPlanes:
+        """Pack what a study shows into at most ``limit`` bytes, the most important arrays first."""
+        packed = cls(limit)
         for picture in study.pictures:
-            held = {"magnitude": blocks.add(picture.magnitude)}
-            blocks.of_picture.append(held if picture.std is None else held | {"std": blocks.add(picture.std)})
+            held = {"magnitude": packed.add(picture.magnitude)}
+            packed.of_picture.append(held if picture.std is None else held | {"std": packed.add(picture.std)})
         if study.measured is not None:
             pair = {"kspace": study.measured.kspace, "mask": study.measured.mask}
-            if names := blocks.add_if_room("the measured k-space", [partial(_same, stack) for stack in pair.values()]):
-                blocks.measured = dict(zip(pair, names, strict=True))
-        blocks._add_for_each("phase", "the phase", [picture.phase for picture in study.pictures])
+            if names := packed.add_within_limit(
+                "the measured k-space", [partial(_same, planes) for planes in pair.values()]
+            ):
+                packed.measured = dict(zip(pair, names, strict=True))
+        packed._add_for_each("phase", "the phase", [picture.phase for picture in study.pictures])
         for index in range(max(picture.count for picture in study.pictures)):
             makers = [_sample(picture, index) for picture in study.pictures]
-            if not blocks._add_for_each("samples", f"samples from {index + 1} on", makers):
+            if not packed._add_for_each("samples", f"samples from {index + 1} on", makers):
                 break
-        blocks._add_for_each("kspace", "the k-space of the images", [picture.kspace for picture in study.pictures])
-        return blocks
+        packed._add_for_each("kspace", "the k-space of the images", [picture.kspace for picture in study.pictures])
+        return packed
 
-    def _add_for_each(self, key: str, what: str, makers: list[Callable[[], Stack] | None]) -> bool:
-        """Put a kind of array in for all pictures that have it, or for none, so that they stay comparable."""
-        names = iter(self.add_if_room(what, [make for make in makers if make is not None]))
+    def _add_for_each(self, key: str, what: str, makers: list[Callable[[], Planes] | None]) -> bool:
+        """Add one kind of array for all pictures that have it, or for none, so that pictures stay comparable."""
+        names = iter(self.add_within_limit(what, [make for make in makers if make is not None]))
         if what in self.left_out:
             return False
         for held, make in zip(self.of_picture, makers, strict=True):
@@ -71,17 +77,17 @@ class Blocks:
                 held[key] = [*held.get(key, ()), next(names)] if key == "samples" else next(names)
         return True
 
-    def add(self, stack: Stack) -> str:
-        """Put an array in, and return its name."""
+    def add(self, planes: Planes) -> str:
+        """Add an array and return its name."""
         name = f"a{len(self.arrays)}"
-        self.arrays[name] = {"bits": stack.bits, "step": stack.step, "offset": stack.offset}
-        for index, plane in enumerate(stack.codes):
+        self.arrays[name] = {"bits": planes.bits, "step": planes.step, "offset": planes.offset}
+        for index, plane in enumerate(planes.codes):
             self.text[f"{name}/{index}"] = text = pack(plane)
             self.size += len(text) + _ELEMENT
         return name
 
-    def add_if_room(self, what: str, makers: Iterable[Callable[[], Stack]]) -> list[str]:
-        """Put arrays in and return their names; none of them, and a note, when there is no room for all."""
+    def add_within_limit(self, what: str, makers: Iterable[Callable[[], Planes]]) -> list[str]:
+        """Add arrays and return their names. If they exceed the limit, add none and list them as left out."""
         size, names = self.size, []
         for make in makers:
             names.append(self.add(make()))
@@ -95,24 +101,24 @@ class Blocks:
         return names
 
 
-def _same(stack: Stack) -> Stack:
-    return stack
+def _same(planes: Planes) -> Planes:
+    return planes
 
 
-def _sample(picture: Picture, index: int) -> Callable[[], Stack] | None:
+def _sample(picture: Picture, index: int) -> Callable[[], Planes] | None:
     return None if picture.samples is None or index >= picture.count else partial(picture.samples, index)
 
 
-def parts(study: Study, blocks: Blocks) -> Iterator[str]:
-    """Yield the page. The slice it opens with comes before its script, and so is seen while the rest is still read."""
+def parts(study: Study, packed: PackedPlanes) -> Iterator[str]:
+    """Yield the page. The slice that is shown first comes before the script: it is drawn while the rest is loaded."""
     folder = resources.files(__package__)
     template, style = ((folder / name).read_text("utf-8") for name in ("page.html", "page.css"))
     script = "".join((folder / "script" / f"{name}.js").read_text("utf-8") for name in _SCRIPT)
     script = f'"use strict";\n(() => {{\n{script}}})();\n'
     start = study.shape[0] // 2
     order = sorted(range(study.shape[0]), key=lambda index: (abs(index - start), index))
-    first = {f"{held['magnitude']}/{start}" for held in blocks.of_picture}
-    by_slice = {index: [key for key in blocks.text if key.endswith(f"/{index}")] for index in order}
+    first = {f"{held['magnitude']}/{start}" for held in packed.of_picture}
+    by_slice = {index: [key for key in packed.text if key.endswith(f"/{index}")] for index in order}
     policy = (
         f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; img-src data:; "
         "base-uri 'none'; form-action 'none'"
@@ -122,22 +128,22 @@ def parts(study: Study, blocks: Blocks) -> Iterator[str]:
         "title": html.escape(f"{study.title} · UPMRI report"),
         "version": __version__,
         "style": style,
-        "study": _json(_described(study, blocks, start)),
+        "study": _json(_described(study, packed, start)),
         "script": script,
-        "first": "".join(_block(key, blocks.text[key]) for key in sorted(first)),
+        "first": "".join(_block(key, packed.text[key]) for key in sorted(first)),
     }
     pieces = re.split(r"\{\{(\w+)\}\}", template)
     for position, piece in enumerate(pieces):
         if position % 2 == 0:
             yield piece
         elif piece == "rest":
-            yield from (_block(key, blocks.text[key]) for index in order for key in by_slice[index] if key not in first)
+            yield from (_block(key, packed.text[key]) for index in order for key in by_slice[index] if key not in first)
         else:
             yield values[piece]
 
 
-def _described(study: Study, blocks: Blocks, start: int) -> dict[str, Any]:
-    """All that the script is told in words and numbers."""
+def _described(study: Study, packed: PackedPlanes, start: int) -> dict[str, Any]:
+    """Return all text and numbers that the script uses."""
     slices, height, width = study.shape
     rows, columns, _ = study.spacing or (1.0, 1.0, 1.0)
     return {
@@ -152,9 +158,9 @@ def _described(study: Study, blocks: Blocks, start: int) -> dict[str, Any]:
         "deviation": study.deviation,
         "facts": study.facts,
         "meta": study.meta,
-        "leftOut": blocks.left_out,
-        "arrays": blocks.arrays,
-        "measured": blocks.measured or None,
+        "leftOut": packed.left_out,
+        "arrays": packed.arrays,
+        "measured": packed.measured or None,
         "sources": [
             {
                 "name": picture.name,
@@ -163,14 +169,14 @@ def _described(study: Study, blocks: Blocks, start: int) -> dict[str, Any]:
                 "details": picture.details,
                 "has": held,
             }
-            for picture, held in zip(study.pictures, blocks.of_picture, strict=True)
+            for picture, held in zip(study.pictures, packed.of_picture, strict=True)
         ],
         "colours": {name: _colours(name) for name in ("inferno", "twilight_shifted")},
     }
 
 
 def _colours(name: str) -> str:
-    """A colour map of matplotlib's: 256 times red, green and blue."""
+    """Return a colour map of matplotlib as base64: 256 times red, green and blue."""
     from matplotlib import colormaps
 
     colours = np.rint(255 * colormaps[name](np.linspace(0, 1, 256))[:, :3]).astype(np.uint8)
@@ -178,7 +184,7 @@ def _colours(name: str) -> str:
 
 
 def _json(value: Any) -> str:
-    """JSON that can stand in a script element: no letter of it can end that, or begin a comment."""
+    """Return JSON that is safe in a script element: it cannot end the element or begin a comment."""
     text = json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 

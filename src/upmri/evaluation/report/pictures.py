@@ -1,4 +1,4 @@
-"""What a page draws: images with what belongs to them, and what a scan measured."""
+"""What a page draws: images with their phase, samples and scores, and the measured k-space of a scan."""
 
 from __future__ import annotations
 
@@ -13,65 +13,64 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from upmri.cli.console import plain
 from upmri.core.errors import InputError
 from upmri.core.scan import Reconstruction, Scan
 from upmri.evaluation import metrics
-from upmri.evaluation.report.encode import Stack, quantise
-from upmri.formats.source import Slices, select
+from upmri.evaluation.report.encode import Planes, quantise
+from upmri.formats.source import SliceSelection, select_slices
 from upmri.physics.fourier import fft2c
 
 Pairs = list[tuple[str, str]]
 
-_WHITE = 0.995  # quantile of |x| that the first window shows as white, as in the figures
-_SIGNAL = 0.01  # of white; below it a phase is noise, and is not kept
-_DECADES = 6.0  # of k-space below its peak that are kept
+_WHITE = 0.995  # quantile of |x| that is white in the first window, as in the figures
+_SIGNAL = 0.01  # fraction of white; below it the phase is noise and is not kept
+_DECADES = 6.0  # decades of k-space below its peak that are kept
 
 
 @dataclass(frozen=True, eq=False)
 class Picture:
-    """One thing to look at: an image with what belongs to it.
+    """One image with all arrays that a page can show of it.
 
-    ``samples`` are differences of magnitudes from ``magnitude``, which are smaller numbers than the magnitudes.
+    ``samples`` are differences from ``magnitude``, which are smaller numbers than the magnitudes of the samples.
     """
 
     name: str
     is_reference: bool
-    magnitude: Stack
-    phase: Callable[[], Stack] | None = None
-    std: Stack | None = None
-    samples: Callable[[int], Stack] | None = None
+    magnitude: Planes
+    phase: Callable[[], Planes] | None = None
+    std: Planes | None = None
+    samples: Callable[[int], Planes] | None = None
     count: int = 0
-    kspace: Callable[[], Stack] | None = None
+    kspace: Callable[[], Planes] | None = None
     scores: dict[str, list[float | None]] = field(default_factory=dict)
     details: Pairs = field(default_factory=list)
 
 
 @dataclass(frozen=True, eq=False)
 class Measured:
-    """What a scan measured: the k-space of all coils together, in decades, and which points."""
+    """The measured k-space of a scan, root sum of squares of all coils in decades, and its mask."""
 
-    kspace: Stack
-    mask: Stack
+    kspace: Planes
+    mask: Planes
     facts: Pairs
 
 
 def magnitude_of(image: Tensor) -> NDArray[np.float64]:
-    """|image| in double precision, in which no single-precision image is too large."""
+    """Return |image| in double precision, where the squares of large float32 values do not overflow."""
     return image.to(torch.complex128).abs().numpy()
 
 
 def white_of(magnitude: NDArray[Any]) -> float:
-    """Where the first window ends: a high quantile of the slice that has the highest."""
+    """Return the upper end of the first window: the largest of the slices' 99.5th percentiles."""
     white = max(float(np.quantile(plane, _WHITE)) for plane in magnitude)
     return white or float(magnitude.max()) or 1.0
 
 
 def draw_image(name: str, image: Tensor, white: float, *, is_reference: bool = False, **more: Any) -> Picture:
-    """An image, with its phase where it has one; ``more`` is for the other fields."""
+    """Return the picture of an image, with its phase if it has one; ``more`` sets the other fields."""
 
-    def phase() -> Stack:
-        # Code 0 is "no phase here"; the 254 steps between codes 1 and 255 are the circle.
+    def phase() -> Planes:
+        # Code 0 means "no phase"; the 254 steps between codes 1 and 255 are the circle.
         angle = quantise(np.angle(image.numpy()), step=2 * math.pi / 254, offset=-math.pi - 2 * math.pi / 254, bits=8)
         return _where(magnitude_of(image) > _SIGNAL * white, angle)
 
@@ -86,11 +85,11 @@ def draw_image(name: str, image: Tensor, white: float, *, is_reference: bool = F
 
 
 def draw_result(label: str, rec: Reconstruction, reference: Tensor | None, white: float, details: Pairs) -> Picture:
-    """A result, with its deviation, its samples, and its measures against the reference."""
+    """Return the picture of a result, with its standard deviation, its samples and its scores."""
 
-    def sample(index: int) -> Stack:
-        assert rec.samples is not None  # noqa: S101  asked for only when there are some
-        # 10 bits: these are for a film, on screens that show 8, and with 16 they would be most of the page.
+    def sample(index: int) -> Planes:
+        assert rec.samples is not None  # noqa: S101  called only if there are samples
+        # 10 bits are enough for a film on screens that show 8; with 16, samples would be most of the page.
         change = magnitude_of(rec.samples[index]) - magnitude
         step = (float(magnitude.max()) or float(np.abs(change).max()) or 1.0) / 1023
         return quantise(change, step=step, offset=step * math.floor(float(change.min()) / step))
@@ -109,40 +108,46 @@ def draw_result(label: str, rec: Reconstruction, reference: Tensor | None, white
 
 
 def _scores(image: Tensor, reference: Tensor) -> dict[str, list[float | None]]:
-    """PSNR, SSIM and NMSE of each slice; None where there is no finite one."""
+    """Return PSNR, SSIM and NMSE of each slice; None where the value is not finite or not defined."""
     return {
-        measure.__name__: [_score(measure, x, x0) for x, x0 in zip(image, reference, strict=True)]
-        for measure in (metrics.psnr, metrics.ssim, metrics.nmse)
+        metric.__name__: [_score(metric, x, x0) for x, x0 in zip(image, reference, strict=True)]
+        for metric in (metrics.psnr, metrics.ssim, metrics.nmse)
     }
 
 
-def _score(measure: Callable[..., Tensor], image: Tensor, reference: Tensor) -> float | None:
+def _score(metric: Callable[..., Tensor], image: Tensor, reference: Tensor) -> float | None:
     try:
-        value = measure(image, reference).item()
-    except InputError:  # nothing there to compare with, or fewer pixels than a window has
+        value = metric(image, reference).item()
+    except InputError:  # the reference is 0, or the image is smaller than a window
         return None
     return float(f"{value:.6g}") if math.isfinite(value) else None
 
 
-def draw_scan(scan: Scan | str | Path, slices: Slices, shape: tuple[int, int, int]) -> tuple[Measured, Tensor | None]:
-    """What a scan measured, slice by slice, and its reference; a scan of another size is refused."""
+def draw_scan(
+    scan: Scan | str | Path, slices: SliceSelection, shape: tuple[int, int, int]
+) -> tuple[Measured, Tensor | None]:
+    """Return the measured k-space of a scan, read slice by slice, and its reference; an error if its size differs."""
     from upmri.formats import open_source
 
     if isinstance(scan, Scan):
-        wanted = select(slices, len(scan))
-        return _sampled(plain(scan.name) or "scan", len(wanted), scan.matrix, (scan[i] for i in wanted), shape)
+        wanted = select_slices(slices, len(scan))
+        return _sampled(len(wanted), scan.matrix, (scan[i] for i in wanted), shape)
     with open_source(scan) as source:
         count = len(source.indices(slices))
-        return _sampled(plain(Path(scan).name), count, source.matrix, source.each(slices), shape)
+        try:
+            return _sampled(count, source.matrix, source.each(slices), shape)
+        except InputError as error:
+            raise error.within(path=scan) from error
 
 
 def _sampled(
-    name: str, slices: int, matrix: tuple[int, int], each: Iterable[Scan], shape: tuple[int, int, int]
+    slices: int, matrix: tuple[int, int], each: Iterable[Scan], shape: tuple[int, int, int]
 ) -> tuple[Measured, Tensor | None]:
     if (slices, *matrix) != shape:
         raise InputError(
-            f"{name}: has {times((slices, *matrix))} (slices, readout, phase), the results {times(shape)}; "
-            "expected the scan they were made of"
+            f"has {times((slices, *matrix))} (slices, readout, phase), the results {times(shape)}; "
+            "expected the scan they were reconstructed from",
+            field="scan",
         )
     power, masks, references = [], [], []
     coils, noise = 0, None
@@ -154,27 +159,27 @@ def _sampled(
     mask = torch.cat(masks)
     facts = [("coils", str(coils)), ("acceleration", f"{1 / mask.float().mean().item():.3g}×")]
     facts += [] if noise is None else [("noise σ₀", f"{noise:.3g}")]
-    found = Measured(_decades(torch.cat(power).numpy(), bits=16), Stack(mask.numpy().astype(np.uint8), 1.0), facts)
+    found = Measured(_decades(torch.cat(power).numpy(), bits=16), Planes(mask.numpy().astype(np.uint8), 1.0), facts)
     return found, torch.cat(references) if len(references) == slices else None
 
 
-def _decades(magnitude: NDArray[Any], *, bits: int) -> Stack:
-    """log₁₀ of k-space relative to its peak, down to so many decades; code 0 is "nothing"."""
+def _decades(magnitude: NDArray[Any], *, bits: int) -> Planes:
+    """Return log₁₀ of k-space relative to its peak, down to ``_DECADES``; code 0 means "no signal"."""
     peak = float(magnitude.max()) or 1.0
     step = _DECADES / (2**bits - 2)
     with np.errstate(divide="ignore"):
         decades = np.log10(magnitude.astype(np.float64) / peak)
-    stack = quantise(np.maximum(decades, -_DECADES), step=step, offset=-_DECADES - step, bits=bits)
-    return _where(magnitude > 0, stack)
+    planes = quantise(np.maximum(decades, -_DECADES), step=step, offset=-_DECADES - step, bits=bits)
+    return _where(magnitude > 0, planes)
 
 
-def _where(there: NDArray[np.bool_], stack: Stack) -> Stack:
-    """Code 0 wherever there is nothing."""
-    codes = stack.codes.copy()
-    codes[~there] = 0
-    return Stack(codes, stack.step, stack.offset)
+def _where(known: NDArray[np.bool_], planes: Planes) -> Planes:
+    """Return the planes with code 0 where ``known`` is false."""
+    codes = planes.codes.copy()
+    codes[~known] = 0
+    return Planes(codes, planes.step, planes.offset)
 
 
 def times(numbers: Iterable[float]) -> str:
-    """3 × 24 × 40."""
+    """Return numbers as text such as "3 × 24 × 40"."""
     return " × ".join(f"{number:g}" for number in numbers)

@@ -1,4 +1,4 @@
-"""What a report shows: the results of one scan side by side, their measures, and how each was made."""
+"""What a report shows: the results of one scan side by side, their scores, and how each was made."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from upmri.cli.console import plain
 from upmri.core.errors import InputError
+from upmri.core.printable import one_line
 from upmri.core.scan import Reconstruction, Scan
 from upmri.evaluation.report.pictures import (
     Measured,
@@ -24,16 +24,16 @@ from upmri.evaluation.report.pictures import (
     times,
     white_of,
 )
-from upmri.formats.source import Slices
+from upmri.formats.source import SliceSelection
 
 Result = Reconstruction | str | Path
 
-_MOST = 400  # entries of metadata that are listed
+_MOST = 400  # largest number of metadata entries that are listed
 
 
 @dataclass(frozen=True, eq=False)
 class Study:
-    """All that a page is made of."""
+    """The content of a page: pictures, measured k-space, and facts as pairs of text."""
 
     title: str
     shape: tuple[int, int, int]
@@ -46,16 +46,19 @@ class Study:
     meta: Pairs
 
 
-def gather(results: Iterable[Result] | Result, scan: Scan | str | Path | None = None, slices: Slices = None) -> Study:
-    """Check that results belong together, and bring them into the form a page needs."""
+def gather_study(
+    results: Iterable[Result] | Result, scan: Scan | str | Path | None = None, slices: SliceSelection = None
+) -> Study:
+    """Check that results belong to one scan, and compute what a page shows of them."""
     named = _read([results] if isinstance(results, Reconstruction | str | Path) else list(results))
     first = named[0][1]
     shape = (first.image.shape[0], first.image.shape[1], first.image.shape[2])
     for name, rec in named:
         if rec.image.shape != first.image.shape:
             raise InputError(
-                f"{name}: expected {times(shape)} like {named[0][0]}, got {times(rec.image.shape)}; "
-                "a report shows results of one scan"
+                f"expected {times(shape)} for {name} as for {named[0][0]}, got {times(rec.image.shape)}; "
+                "a report shows results of one scan",
+                field="results",
             )
     measured, found = (None, None) if scan is None else draw_scan(scan, slices, shape)
     reference = _reference(named, found)
@@ -64,9 +67,9 @@ def gather(results: Iterable[Result] | Result, scan: Scan | str | Path | None = 
     white = white_of(magnitude_of(shown))
     pictures = [] if reference is None else [draw_image("reference", reference, white, is_reference=True)]
     for label, (name, rec) in zip(_labels(named), named, strict=True):
-        details = ([] if name == label else [("file", plain(name))]) + _made(rec)
+        details = ([] if name == label else [("file", one_line(name))]) + _how_made(rec)
         pictures.append(draw_result(label, rec, reference, white, details))
-    title = next((plain(rec.name) for _, rec in named if rec.name), "")
+    title = next((one_line(rec.name) for _, rec in named if rec.name), "")
     return Study(
         title=title or "Reconstruction",
         shape=shape,
@@ -81,44 +84,46 @@ def gather(results: Iterable[Result] | Result, scan: Scan | str | Path | None = 
 
 
 def _read(results: Sequence[Result]) -> list[tuple[str, Reconstruction]]:
-    """Name and reconstruction of each result."""
+    """Return the name and the reconstruction of each result."""
     from upmri.formats import load_reconstruction
 
     if not results:
-        raise InputError("results: expected at least one reconstruction to report on")
+        raise InputError("expected at least one reconstruction", field="results")
     named = []
     for index, result in enumerate(results):
         if isinstance(result, str | Path):
             named.append((Path(result).name, load_reconstruction(result)))
         elif isinstance(result, Reconstruction):
-            named.append((plain(result.method) or f"result {index + 1}", result))
+            named.append((one_line(result.method) or f"result {index + 1}", result))
         else:
-            raise InputError(f"results: expected reconstructions, or names of .h5 files, got {type(result).__name__}")
+            raise InputError(f"expected reconstructions or .h5 files, got {type(result).__name__}", field="results")
     return named
 
 
 def _labels(named: Sequence[tuple[str, Reconstruction]]) -> list[str]:
-    """What each panel is called: the method, and what tells it from another of the same method."""
-    labels = [plain(rec.method) or name for name, rec in named]
-    models = [plain(Path(str(rec.settings.get("model") or "")).stem) for _, rec in named]
-    for tell in (models, [Path(name).stem for name, _ in named]):
+    """Return the name of each panel: the method and, if needed, the weights, the file or a number."""
+    labels = [one_line(rec.method) or name for name, rec in named]
+    models = [one_line(Path(str(rec.settings.get("model") or "")).stem) for _, rec in named]
+    for details in (models, [Path(name).stem for name, _ in named]):
         labels = [
             f"{label} ({more})" if labels.count(label) > 1 and more not in label else label
-            for label, more in zip(labels, tell, strict=True)
+            for label, more in zip(labels, details, strict=True)
         ]
     labels = [f"{label} {index + 1}" if labels.count(label) > 1 else label for index, label in enumerate(labels)]
     return labels
 
 
 def _reference(named: Sequence[tuple[str, Reconstruction]], scanned: Tensor | None) -> Tensor | None:
-    """The one reference of all, from the results or else the scan; different ones are refused."""
+    """Return the one reference of all results, or else that of the scan; an error if they differ."""
     known = [(name, rec.reference) for name, rec in named if rec.reference is not None]
     if not known:
         return scanned
     first, reference = known[0]
     for name, other in known[1:]:
         if np.abs(magnitude_of(other) - magnitude_of(reference)).max() > 1e-3 * magnitude_of(reference).max():
-            raise InputError(f"{name}: its reference is not that of {first}; a report shows results of one scan")
+            raise InputError(
+                f"the reference of {name} is not that of {first}; a report shows results of one scan", field="results"
+            )
     return reference
 
 
@@ -127,8 +132,9 @@ def _spacing(named: Sequence[tuple[str, Reconstruction]]) -> tuple[float, float,
     for name, spacing in known:
         if not np.allclose(spacing, known[0][1], rtol=1e-3):
             raise InputError(
-                f"{name}: its voxels are {times(spacing)} mm, those of {known[0][0]} {times(known[0][1])} mm; "
-                "a report shows results of one scan"
+                f"the voxels of {name} are {times(spacing)} mm, those of {known[0][0]} {times(known[0][1])} mm; "
+                "a report shows results of one scan",
+                field="results",
             )
     return known[0][1] if known else None
 
@@ -139,25 +145,27 @@ def _facts(shape: tuple[int, int, int], spacing: tuple[float, float, float] | No
     return facts if spacing is None else [*facts, ("voxel", f"{times(spacing)} mm")]
 
 
-def _made(rec: Reconstruction) -> Pairs:
-    """How a result was made, as pairs of text: by what, the time, the weights and their hash, and every setting."""
+def _how_made(rec: Reconstruction) -> Pairs:
+    """Return how a result was made: method, versions, time, weights and their hash, and every setting."""
     slices = len(rec)
-    pairs = [("method", plain(rec.method) or "unknown"), ("made with", plain(rec.versions) or "unknown")]
+    pairs = [("method", one_line(rec.method) or "unknown"), ("made with", one_line(rec.versions) or "unknown")]
     if rec.seconds:
-        pairs.append(("time", f"{rec.seconds:.3g} s" + (f", {rec.seconds / slices:.3g} s a slice" * (slices > 1))))
+        pairs.append(
+            ("time", f"{rec.seconds:.3g} s" + (f", {rec.seconds / slices:.3g} s for each slice" * (slices > 1)))
+        )
     settings = dict(rec.settings)
     if settings.get("model") is not None:
-        # Whose machine it was made on is nobody's business: of a path only the name.
-        pairs.append(("weights", plain(Path(str(settings.pop("model"))).name)))
+        # Only the name of the file: its folder may hold the name of a person or a machine.
+        pairs.append(("weights", one_line(Path(str(settings.pop("model"))).name)))
     if settings.get("sha256") is not None:
-        pairs.append(("weights' SHA-256", plain(settings.pop("sha256"))))
+        pairs.append(("weights' SHA-256", one_line(settings.pop("sha256"))))
     return pairs + _listed(settings)
 
 
 def _listed(values: dict[str, Any]) -> Pairs:
-    """Whatever was said, as pairs of text, without end neither in length nor in number."""
+    """Return values as pairs of text, limited in length and number."""
     try:
-        said = [(plain(key), plain(value)) for key, value in values.items() if value is not None]
+        pairs = [(one_line(key), one_line(value)) for key, value in values.items() if value is not None]
     except RecursionError:
-        return [("…", "nested too deep to be shown")]
-    return said if len(said) <= _MOST else [*said[:_MOST], ("…", f"{len(said) - _MOST} more")]
+        return [("…", "nested too deeply to be shown")]
+    return pairs if len(pairs) <= _MOST else [*pairs[:_MOST], ("…", f"{len(pairs) - _MOST} more")]

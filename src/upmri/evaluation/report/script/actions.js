@@ -1,4 +1,4 @@
-// What a reader can do, and the controls that change with the view.
+// Actions of the reader, and the controls that depend on the view.
 
 function goTo(slice) {
   state.slice = clamp(slice, 0, study.slices - 1) || 0;
@@ -35,7 +35,7 @@ function moveTo(x, y, zoom = state.zoom) {
 
 function setOpacity(opacity) {
   state.opacity = opacity;
-  state.veil = (1.5 * (1 - opacity)) / Math.max(opacity, 1e-3);
+  state.exponent = (1.5 * (1 - opacity)) / Math.max(opacity, 1e-3);
   invalidate();
 }
 
@@ -71,7 +71,7 @@ function setSwapped(on, byItself = false) {
 function flicker() {
   if (flickering) return setSwapped(false);
   setSwapped(true);
-  flickering = setInterval(() => setSwapped(!state.swapped, true), 500); // 1 Hz: calm, and safe for everybody's eyes
+  flickering = setInterval(() => setSwapped(!state.swapped, true), 500); // 1 Hz, far below the 3 Hz that may harm
 }
 
 function setAgainst(index) {
@@ -108,7 +108,7 @@ function toggleSidebar() {
   measure();
 }
 
-// `factor` > 1 shows more: smaller errors, smaller deviations.
+// A `factor` > 1 makes smaller errors and deviations visible.
 function sensitivity(factor) {
   const now = state.window;
   if (state.view === "uncertainty") now.std = clamp(now.std / factor, white / 1e4, white);
@@ -136,7 +136,7 @@ function buildOptions() {
       invalidate();
     };
     parts.push(make("label", {}, "×", " ", choice));
-    parts.push(toggle("signed", "Signed", "Too bright or too dark, instead of how much (d)", state, "signed", invalidate));
+    parts.push(toggle("signed", "Signed", "Signed error: too bright or too dark (d)", state, "signed", invalidate));
   }
   if (state.view === "uncertainty") {
     const opacity = make("input", { type: "range", id: "opacity", min: 0, max: 100, value: 100 * state.opacity });
@@ -149,17 +149,17 @@ function buildOptions() {
     const start = button("Play", "Play or stop (space)", () => play(playing === null), false);
     start.id = "play";
     parts.push(
-      button("‹", "Sample before (,)", () => stepSample(-1)),
+      button("‹", "Previous sample (,)", () => stepSample(-1)),
       start,
       button("›", "Next sample (.)", () => stepSample(1)),
       make("output", { id: "sample-number", textContent: `${state.sample + 1} / ${sampleCount}` }),
     );
   }
   if (state.view === "kspace" && measured) {
-    parts.push(toggle("mask", "Mask", "Tint what was not sampled (x)", state, "mask", invalidate));
+    parts.push(toggle("mask", "Mask", "Mark what was not sampled in blue (x)", state, "mask", invalidate));
   }
   if (state.view !== "magnitude") {
-    parts.push(toggle("paired", "With images", "With the magnitudes (b)", state.paired, state.view, buildPanels));
+    parts.push(toggle("paired", "With images", "Show the magnitudes as well (b)", state.paired, state.view, buildPanels));
   }
   $("options").replaceChildren(...parts);
   syncOptions();

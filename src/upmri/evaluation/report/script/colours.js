@@ -1,6 +1,6 @@
-// Colour maps, and how colours are laid over each other.
+// Colour maps, and the overlay of colours.
 
-// A colour as ImageData lies in memory.
+// A colour in the memory layout of ImageData.
 const packColour = (r, g, b) => ((255 << 24) | ((b & 255) << 16) | ((g & 255) << 8) | (r & 255)) >>> 0;
 const fromTriples = (text) => {
   const bytes = fromBase64(text);
@@ -22,8 +22,8 @@ const mix = (a, b, t) => {
   return packColour(part(0), part(8), part(16));
 };
 
-// A deviation over an image: transparent where it is small, so that anatomy stays in sight. The dark end of the map
-// is left out, which would pass for a darker image.
-const overlay = (below, t) => mix(below, INFERNO[80 + ((t * 175) / 255) | 0], (t / 255) ** state.veil);
-// Not sampled: cooler, but no darker.
-const cooler = (grey) => packColour(0.7 * (grey & 255), 0.84 * (grey & 255), Math.min(255, 20 + (grey & 255)));
+// A deviation over an image: transparent where it is small, so that anatomy stays visible. The dark end of the map is
+// not used, because it would look like a darker image.
+const overlay = (below, t) => mix(below, INFERNO[80 + ((t * 175) / 255) | 0], (t / 255) ** state.exponent);
+// Not sampled: bluer, but not darker.
+const bluish = (grey) => packColour(0.7 * (grey & 255), 0.84 * (grey & 255), Math.min(255, 20 + (grey & 255)));

@@ -1,6 +1,6 @@
-// Packed planes out of the page, decoded when they are needed.
+// Packed planes of the page, decoded when they are needed.
 
-// Decoded planes by "array/slice". The eldest go when there are too many; they can be decoded again.
+// Decoded planes by "array/slice". The least recently used are dropped when there are too many.
 const planes = new Map();
 const loading = new Map();
 const MOST_BYTES = 256e6;
@@ -19,7 +19,7 @@ function fromBase64(text) {
 }
 
 async function decode(key) {
-  if (!document.getElementById(key)) await parsed; // the rest of the page is still being read
+  if (!document.getElementById(key)) await parsed; // the rest of the page is still loading
   const text = document.getElementById(key).textContent;
   const stream = new Blob([fromBase64(text)]).stream().pipeThrough(new DecompressionStream("deflate"));
   const bytes = new Uint8Array(await new Response(stream).arrayBuffer());
@@ -28,7 +28,7 @@ async function decode(key) {
   for (let row = 0, i = 0; row < H; row++) {
     for (let column = 0, code = 0; column < W; column++, i++) {
       code += bits === 16 ? (bytes[i] << 8) | bytes[H * W + i] : bytes[i];
-      codes[i] = code; // a typed array keeps the lowest bits, which is the wrap-around that is wanted
+      codes[i] = code; // a typed array keeps the lowest bits: the wrap-around of the differences
     }
   }
   return codes;
@@ -44,7 +44,7 @@ function load(key) {
           heldBytes += codes.byteLength;
           for (const [old, plane] of planes) {
             if (heldBytes <= MOST_BYTES) break;
-            if (old.endsWith(`/${state.slice}`)) continue; // it is being looked at
+            if (old.endsWith(`/${state.slice}`)) continue; // it is on the screen
             planes.delete(old);
             heldBytes -= plane.byteLength;
           }
@@ -57,20 +57,20 @@ function load(key) {
   return loading.get(key);
 }
 
-// The plane of an array in a slice, or null, in which case it is on its way and all is drawn again when it is there.
+// The plane of an array in a slice, or null while it is decoded; everything is drawn again when that is done.
 function plane(array, slice = state.slice) {
   const key = `${array}/${slice}`;
   const found = planes.get(key);
   if (found) {
     planes.delete(key);
-    planes.set(key, found); // now the youngest
+    planes.set(key, found); // now the most recently used
     return found;
   }
   load(key).then(invalidate);
   return null;
 }
 
-// After the first picture, decode what the reader is likely to ask for next: near slices first.
+// After the first picture, decode what is likely to be needed next: near slices first.
 async function decodeAhead() {
   await parsed;
   const near = [...Array(study.slices).keys()].sort((a, b) => Math.abs(a - study.start) - Math.abs(b - study.start));
@@ -82,7 +82,7 @@ async function decodeAhead() {
   document.documentElement.dataset.decoded = "";
 }
 
-// What the next and the previous slice need in the panels as they are, so that scrolling does not wait.
+// Decode what the panels need for the next and the previous slice, so that scrolling does not wait.
 function decodeNeighbours() {
   for (const slice of [state.slice + 1, state.slice - 1]) {
     if (slice < 0 || slice >= study.slices || document.readyState === "loading") continue;
@@ -94,6 +94,6 @@ function decodeNeighbours() {
 }
 
 function fail(error) {
-  $("panels").textContent = `The pictures cannot be unpacked: ${error.message ?? error}. A newer browser may help.`;
+  $("panels").textContent = `The images cannot be decoded: ${error.message ?? error}. A newer browser may help.`;
   throw error;
 }

@@ -1,4 +1,4 @@
-// Drawing: pictures into panels, with ruler, cross, split and scales.
+// Drawing: pictures in panels, with ruler, cross, split and colour scales.
 
 let asked = false;
 let seen = false;
@@ -19,7 +19,7 @@ function invalidate() {
       decodeAhead();
     }
     if (complete && seen) decodeNeighbours();
-    // What is drawn, for whoever drives the page by a program.
+    // The slice that is drawn, for programs that control the page.
     document.documentElement.dataset.slice = complete ? state.slice : "";
   });
 }
@@ -74,8 +74,8 @@ function drawPanel(panel) {
   }
   panel.what.textContent = describe(panel, swapped);
   panel.score.replaceChildren(...(swapped || !panel.first ? [] : scoreLine(source)));
-  const said = `${panel.name.textContent}, ${view}, slice ${state.slice + 1}. ${panel.score.textContent}`;
-  canvas.setAttribute("aria-label", said);
+  const label = `${panel.name.textContent}, ${view}, slice ${state.slice + 1}. ${panel.score.textContent}`;
+  canvas.setAttribute("aria-label", label);
   return shown.fresh && (beside?.fresh ?? true);
 }
 
@@ -98,7 +98,7 @@ function scoreLine(source) {
   return parts;
 }
 
-// A length to compare with, where the voxels are known.
+// A scale bar, if the voxel size is known.
 function drawRuler(context, canvas, sx, view) {
   if (!study.millimetres || view === "kspace" || state.split) return;
   const perMillimetre = sx / study.pixel[1];
@@ -154,5 +154,5 @@ function drawScales() {
 }
 
 const digits = (value, count) => String(Number(value.toPrecision(count))).replaceAll("-", "−");
-// The two ends of a scale, of which what is 0 but for rounding is 0.
+// The two ends of a scale; an end that is 0 up to rounding is shown as 0.
 const ends = (low, high) => [low, high].map((end) => digits(Math.abs(end) < 1e-3 * (high - low) ? 0 : end, 3));

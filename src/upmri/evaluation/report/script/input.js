@@ -1,6 +1,6 @@
-// Mouse and keys, and the help that lists them.
+// Mouse and keyboard, and the help that lists them.
 
-// Where in the image a mouse event is, as fractions of its width and height.
+// The position of a mouse event in the image, as fractions of its width and height.
 function whereIn(canvas, event) {
   const box = canvas.getBoundingClientRect();
   const [x, y] = [(event.clientX - box.left) / box.width - 0.5, (event.clientY - box.top) / box.height - 0.5];
@@ -50,7 +50,7 @@ function listen(panel) {
 
 let turned = 0;
 
-// Anywhere on the stage, also between the images.
+// Anywhere in the area of the images, also between them.
 function onWheel(event) {
   event.preventDefault();
   const amount = event.deltaY * (event.deltaMode === 1 ? 40 : event.deltaMode === 2 ? 400 : 1);
@@ -59,7 +59,7 @@ function onWheel(event) {
     zoomBy(Math.exp(-amount / 300), canvas ? whereIn(canvas, event) : state.centre);
     return;
   }
-  // A wheel comes in jumps, a touch pad in crumbs: a slice for so many pixels of either, at most one an event.
+  // A wheel gives few large steps, a touch pad many small ones: one slice for 40 pixels, at most one for each event.
   turned = Math.sign(turned) === Math.sign(amount) ? turned + amount : amount;
   if (Math.abs(turned) < 40) return;
   goTo(state.slice + Math.sign(turned));
@@ -121,43 +121,43 @@ document.addEventListener("keydown", (event) => {
   act();
 });
 
-// Heading → [keys, what they do]; keys of one action are parted by two blanks.
+// Heading → [keys, action]; keys of one action are separated by two blanks.
 const HELP = {
   Slices: [
     ["wheel", "next, previous"],
     ["↑  ↓  ←  →", "next, previous"],
-    ["PgUp  PgDn", "five back, five on"],
+    ["PgUp  PgDn", "five back, five forward"],
     ["Home  End", "first, last"],
   ],
   Brightness: [
-    ["drag", "left–right width, up–down level; on errors and deviations their scale"],
+    ["drag", "left–right contrast, up–down brightness; scale of errors and deviations"],
     ["[  ]", "less, more"],
     ["w", "reset"],
   ],
   "Zoom and pan, all panels together": [
     ["Ctrl + wheel", "zoom"],
     ["+  −", "zoom"],
-    ["Shift + drag", "pan, as with the right button"],
+    ["Shift + drag", "pan; also with the right button"],
     ["0", "fit"],
-    ["g", "pixels as they are"],
+    ["g", "single pixels or smoothed"],
   ],
   Compare: [
-    ["s", "split, with a slider in every panel"],
-    ["f", "swap with the other, and back"],
-    ["Shift + F", "swap by itself"],
-    ["r", "compare with the next"],
-    ["b", "with the magnitudes"],
+    ["s", "split every panel, with a slider"],
+    ["f", "show the compared image, and back"],
+    ["Shift + F", "alternate automatically"],
+    ["r", "compare with the next image"],
+    ["b", "show the magnitudes as well"],
     ["d", "signed error"],
   ],
   Panels: [
-    ["m", "enlarge, and back, as does a double click"],
-    ["i", "numbers"],
+    ["m", "enlarge, and back; also by double click"],
+    ["i", "side bar with numbers"],
     ["t", "light or dark"],
     ["?", "this help"],
   ],
   Show: available.map((view, index) => [String(index + 1), VIEWS[view].label]),
-  ...(sampleCount && { Samples: [["space", "play, stop"], [",  .", "one back, one on"]] }),
-  ...(measured && { "k-space": [["x", "tint what was not sampled"]] }),
+  ...(sampleCount && { Samples: [["space", "play, stop"], [",  .", "previous, next"]] }),
+  ...(measured && { "k-space": [["x", "mark what was not sampled"]] }),
 };
 
 function buildHelp() {

@@ -1,4 +1,4 @@
-// Numbers: the pixel under the mouse, the measures of the slice, and their plot over all slices.
+// Numbers: the pixel under the mouse, the scores of the slice, and their plot over all slices.
 
 const METRICS = {
   psnr: { label: "PSNR", head: "PSNR dB", show: (v) => v.toFixed(2), best: Math.max },
@@ -40,8 +40,8 @@ function drawScores() {
       const values = scored.map((s) => s.scores[key][state.slice]).filter((v) => v !== null);
       const value = source.scores[key][state.slice];
       const average = study.slices > 1 ? mean(source.scores[key]) : null;
-      const said = (number) => (number === null ? "" : METRICS[key].show(number));
-      const made = cell("td", said(value) || "–", average === null ? "" : `∅ ${said(average)}`);
+      const shown = (number) => (number === null ? "" : METRICS[key].show(number));
+      const made = cell("td", shown(value) || "–", average === null ? "" : `∅ ${shown(average)}`);
       if (value !== null && scored.length > 1 && value === METRICS[key].best(...values)) made.className = "best";
       return made;
     });
@@ -54,7 +54,7 @@ const signed = (value) => (value < 0 ? "−" : "+") + Math.abs(value).toFixed(1)
 
 function drawReadout() {
   const at = state.cursor;
-  $("place").textContent = at ? `row ${at.row}, column ${at.column}` : "point at an image";
+  $("place").textContent = at ? `row ${at.row}, column ${at.column}` : "move the mouse over an image";
   const columns = ["|x|"];
   if (state.against !== null) columns.push("error %");
   if (sources.some((source) => source.has.std)) columns.push("± %");
@@ -139,7 +139,7 @@ function drawPlot() {
   });
   const marks = new Set([0, study.slices - 1, state.slice]);
   for (const slice of marks) {
-    // The ends give way to the slice that is shown.
+    // No label of an end where the label of the current slice is.
     if (slice !== state.slice && Math.abs(x(slice) - x(state.slice)) < 18) continue;
     parts.push(svg("text", { x: x(slice), y: height - 5, "text-anchor": "middle" }, String(slice + 1)));
   }

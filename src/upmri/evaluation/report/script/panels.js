@@ -1,10 +1,10 @@
-// Panels: pictures of sources, and their places on the stage.
+// Panels: pictures of sources, and their layout.
 
 // One offscreen canvas for each source and view, painted again only when something it depends on has changed.
 const pictures = new Map();
 
-// The picture of a source in a view, as {canvas, fresh}: not fresh when what it needs is still on its way, in which
-// case the canvas has the last one, and is black before the first.
+// The picture of a source in a view, as {canvas, fresh}. It is not fresh while its planes are being decoded; the canvas
+// then shows the last picture, or black before the first.
 function picture(source, view) {
   const key = `${source.id}/${view}`;
   if (!pictures.has(key)) {
@@ -38,14 +38,14 @@ const make = (tag, properties = {}, ...children) => {
 function arrange() {
   const view = VIEWS[state.view];
   const paired = Boolean(state.paired[state.view]);
-  // Above errors the image they are compared with is shown, too.
+  // Above errors, the image they are compared with is shown as well.
   const also = paired && state.view === "error" ? against() : null;
   let shown = everything().filter((source) => view.of(source) || source === also);
   if (shown.includes(state.solo)) shown = [state.solo];
   const rows = paired ? ["magnitude", state.view] : [state.view];
-  // Beside a deviation stands the error, where it is known: does one tell of the other?
+  // With a deviation the error is shown, if it is known: does one predict the other?
   if (paired && state.view === "uncertainty" && shown.some(VIEWS.error.of)) rows.splice(1, 0, "error");
-  const alone = shown.length === 1; // its rows are then laid side by side, if that makes them larger
+  const alone = shown.length === 1; // its rows are then placed side by side, if that makes them larger
   const columns = alone ? bestColumns(rows.length, 1) : bestColumns(shown.length, rows.length);
   return { shown, rows, columns, alone };
 }
@@ -58,7 +58,7 @@ function buildPanels() {
     const line = shown.slice(start, start + columns);
     for (const row of rows) {
       for (const source of line) panels.push(buildPanel(source, row, row === rows[0]));
-      // A last line that is not full leaves its places empty, so that what belongs together stays in a column.
+      // Empty panels fill the last line, so that views of one source stay in one column.
       for (let i = line.length; i < columns && rows.length > 1 && !alone; i++) panels.push({ figure: make("div") });
     }
   }
@@ -67,7 +67,7 @@ function buildPanels() {
   layout();
 }
 
-// After the stage has got another size: panels are built anew only if they come to lie otherwise.
+// After a change of size: panels are built again only if the number of columns changes.
 function resize() {
   if (arrange().columns === Number($("panels").style.getPropertyValue("--columns"))) layout();
   else buildPanels();
@@ -136,7 +136,7 @@ function buildDivider(panel) {
 const CAPTION = 22;
 const shape = () => (H * study.pixel[0]) / (W * study.pixel[1]); // height over width, in mm
 
-function room() {
+function freeSize() {
   const style = getComputedStyle($("panels"));
   const pad = parseFloat(style.paddingLeft) * 2;
   const box = $("panels").getBoundingClientRect();
@@ -144,7 +144,7 @@ function room() {
 }
 
 function panelWidth(columns, rows) {
-  const [width, height] = room();
+  const [width, height] = freeSize();
   const byWidth = (width - 6 * (columns - 1)) / columns;
   const byHeight = ((height - 2 * (rows - 1)) / rows - CAPTION) / shape();
   return Math.max(60, Math.floor(Math.min(byWidth, byHeight)));
@@ -153,7 +153,7 @@ function panelWidth(columns, rows) {
 function bestColumns(count, rows) {
   const size = (columns) => panelWidth(columns, rows * Math.ceil(count / columns));
   const spare = (columns) => columns * Math.ceil(count / columns) - count;
-  const better = (a, b) => size(a) - size(b) || spare(b) - spare(a); // large panels, then few empty places
+  const better = (a, b) => size(a) - size(b) || spare(b) - spare(a); // large panels first, then few empty ones
   return [...Array(count).keys()].map((index) => index + 1).reduce((a, b) => (better(a, b) > 0 ? a : b), 1);
 }
 

@@ -1,12 +1,12 @@
-// The foot, and the start of it all.
+// The footer, and the start of the page.
 
 function buildFoot() {
   const card = (heading, pairs) => {
     const list = make("dl");
     for (const [key, value] of pairs) {
-      const said = make("dd", { textContent: value });
-      if (/SHA-256/.test(key)) said.className = "hash";
-      list.append(make("dt", { textContent: key }), said);
+      const entry = make("dd", { textContent: value });
+      if (/SHA-256/.test(key)) entry.className = "hash";
+      list.append(make("dt", { textContent: key }), entry);
     }
     return make("section", {}, make("h3", { textContent: heading }), list);
   };
@@ -14,21 +14,21 @@ function buildFoot() {
   $("made").append(...results.map((source) => card(source.name, source.details)));
   $("made").append(card("scan", [...study.facts, ...study.meta]));
   const notes = [
-    "Errors and deviations are in % of white, the 99.5th percentile of the brightest slice.",
-    "PSNR, SSIM and NMSE are of magnitudes, slice by slice; ∅ is their mean over slices.",
+    "Errors and standard deviations are in % of white, the 99.5th percentile of the brightest slice.",
+    "PSNR, SSIM and NMSE compare magnitudes, slice by slice; ∅ is the mean over all slices.",
   ];
-  if (study.leftOut.length) notes.push(`Left out, to keep the page small: ${study.leftOut.join(", ")}.`);
+  if (study.leftOut.length) notes.push(`Left out to keep the page small: ${study.leftOut.join(", ")}.`);
   notes.push("Not for clinical use.");
   $("notes").textContent = notes.join(" ");
 }
 
 function measure() {
-  if (matchMedia("print").matches) return; // paper shows what the screen did
+  if (matchMedia("print").matches) return; // a printed page keeps the layout of the screen
   drawPlot();
   resize();
 }
 
-// How the facts of the head are said in few words.
+// Short text for the facts in the header.
 const FACTS = {
   slices: (value) => `${value} slice${value === "1" ? "" : "s"}`,
   matrix: (value) => value,
@@ -41,8 +41,8 @@ function start() {
   resetWindow();
   $("title").textContent = study.title;
   $("title").title = study.title;
-  const said = study.facts.map(([key, value]) => FACTS[key]?.(value) ?? `${key} ${value}`);
-  $("facts").textContent = said.join(" · ");
+  const facts = study.facts.map(([key, value]) => FACTS[key]?.(value) ?? `${key} ${value}`);
+  $("facts").textContent = facts.join(" · ");
   $("slice").max = study.slices;
   $("slider").hidden = study.slices === 1;
   $("slice").oninput = () => goTo(Number($("slice").value) - 1);
@@ -71,7 +71,7 @@ function start() {
       }, key === state.metric);
       $("metrics").append(made);
     }
-  } else $("measures").hidden = true;
+  } else $("score-section").hidden = true;
 
   $("split-button").onclick = () => setSplit(!state.split);
   $("flicker-button").onclick = () => (flickering ? setSwapped(false) : setSwapped(!state.swapped));

@@ -1,8 +1,8 @@
-// What is shown and how; everything else follows from it.
+// The state of the page; everything that is drawn follows from it.
 //
-// The parts of this script share one scope and need nothing else; they draw on Canvas 2-D. Data lies in script elements
-// of the page, one for each slice of each array, as upmri.evaluation.report.encode packs them. Nothing that came from a
-// file is ever parsed as HTML: text goes into the document by textContent alone.
+// The parts of this script share one scope, use no library and draw on Canvas 2-D. Data is in script elements of the
+// page, one for each slice of each array, packed by upmri.evaluation.report.encode. Text from files is never parsed as
+// HTML: it is put into the document by textContent only.
 
 const study = JSON.parse(document.getElementById("study").textContent);
 const { height: H, width: W, sources, measured, arrays, white } = study;
@@ -17,7 +17,7 @@ const state = {
   against: null, // index of the source that the others are compared with
   split: false,
   splitAt: 0.5, // fraction of a panel's width
-  swapped: false, // flicker: the other is shown
+  swapped: false, // flicker: the compared image is shown
   solo: null, // the only source shown, enlarged
   zoom: 1,
   centre: [0.5, 0.5], // of the view, as fractions of width and height
@@ -27,7 +27,7 @@ const state = {
   mask: true,
   signed: false,
   opacity: 0.5, // of deviations over an image: at 0 the image alone, at 1 the deviations alone
-  veil: 1.5, // the exponent that makes it so, see setOpacity
+  exponent: 1.5, // of the overlay, see setOpacity
   metric: "psnr",
   window: null, // see resetWindow
 };

@@ -1,11 +1,11 @@
-// What can be shown of a source: magnitude, error, uncertainty, samples, phase, k-space.
+// The views of a source: magnitude, error, uncertainty, samples, phase, k-space.
 
 const MEASURED = { id: -1, name: "measured", has: { kspace: measured?.kspace }, scores: {}, isMeasured: true };
 const against = () => sources[state.against];
 const errorTop = () => white / state.window.gain;
 
-// What can be shown. `of`: whether a source has it; `needs`: its arrays; `paint`: codes to colours; `stamp`: all that
-// the picture depends on besides the slice; `drag`: what dragging does, dx to the right and dy up, as fractions.
+// `of`: whether a source has this view; `needs`: its arrays; `paint`: codes to colours; `stamp`: all values that the
+// picture depends on, except the slice; `drag`: effect of dragging, dx to the right and dy up, as fractions.
 const VIEWS = {
   magnitude: {
     label: "Magnitude",
@@ -104,7 +104,7 @@ const VIEWS = {
       for (let i = 0; i < out.length; i++) {
         if (!angles[i]) out[i] = BLACK;
         else {
-          // Where there is little signal, phase is noise: it fades.
+          // Where there is little signal, the phase is noise: it fades to black.
           const seen = Math.min(1, (offset + step * codes[i]) * k);
           const colour = CYCLIC[((((angles[i] - 1 + turn) % 254) + 254) % 254) + 1];
           out[i] = seen < 1 ? mix(BLACK, colour, seen) : colour;
@@ -135,7 +135,7 @@ const VIEWS = {
         const t = codes[i] ? (offset + step * codes[i] - kLow) * k : 0;
         const grey = GREY[t < 0 ? 0 : t > 255 ? 255 : t | 0];
         if (!tinted || mask[i]) out[i] = grey;
-        else out[i] = source.isMeasured ? UNSAMPLED : cooler(grey);
+        else out[i] = source.isMeasured ? UNSAMPLED : bluish(grey);
       }
     },
     stamp: () => [state.window.kLow, state.window.kHigh, state.mask],
@@ -166,7 +166,7 @@ const available = Object.keys(VIEWS).filter((view) => {
   return everything().some((source) => VIEWS[view].of(source));
 });
 
-// What flicker and the split show in the place of a source, as [source, view], or null.
+// What flicker and split show instead of a source, as [source, view], or null.
 function other(source, view) {
   if (state.against === null || source === against() || view === "error" || source.isMeasured) return null;
   return [against(), VIEWS[view].of(against()) ? view : "magnitude"];

@@ -1,4 +1,4 @@
-"""From end to end, in real processes: what comes back is what `upmri recon` makes of the file."""
+"""Real processes: the images of the server are those that `upmri recon` makes from the file."""
 
 import json
 import socket
@@ -49,7 +49,7 @@ def test_what_comes_back_is_what_recon_makes_of_the_file(server, method, kind, r
 
 
 def test_the_command_writes_what_recon_writes(server, tmp_path, repeated):
-    told, _ = commands(
+    out, _ = commands(
         tmp_path,
         ["stream", repeated, "--to", to(server), "-m", "sense", "-o", "streamed.nii.gz", "--complex", "--json"],
         ["recon", repeated, "-m", "sense", "-o", "read.nii.gz", "--complex", "-q", "--device", "cpu"],
@@ -59,10 +59,10 @@ def test_the_command_writes_what_recon_writes(server, tmp_path, repeated):
     assert np.allclose(ours.affine, theirs.affine, atol=1e-5)
     a, b = np.asarray(ours.dataobj), np.asarray(theirs.dataobj)
     assert np.abs(a - b).max() <= 1e-6 * np.abs(b).max()
-    assert json.loads(told)["method"] == "sense"
+    assert json.loads(out)["method"] == "sense"
 
 
-def test_magnitudes_deviations_and_what_they_say(server, small):
+def test_magnitudes_deviations_and_settings(server, small):
     found = []
     rec = client.stream(small, server.to, {"method": "upmri", "samples": 2}, max_bytes=2**30, on_text=found.append)
     expected = upmri.reconstruct(upmri.load(small), "upmri", samples=2, device="cpu")
@@ -72,7 +72,7 @@ def test_magnitudes_deviations_and_what_they_say(server, small):
     for ours, theirs in ((rec.image[0].abs(), expected.image[0].abs()), (rec.std[0], expected.std[0])):
         assert (ours - theirs).abs().max() <= 1e-5 * theirs.abs().max()
     assert rec.settings["sha256"] == expected.settings["sha256"]
-    assert rec.settings["held_out"] == expected.settings["held_out"]
+    assert rec.settings["held_out_gain"] == expected.settings["held_out_gain"]
     assert rec.versions == {"upmri": upmri.__version__}
     assert "version" not in rec.settings
 
@@ -93,17 +93,17 @@ def test_attributes_and_series_of_the_messages(server, small, messages):
     assert np.array_equal(np.abs(np.frombuffer(phased.body, "<c8")), pixels)
     assert list(magnitude.head.matrix_size) == [32, 32, 1]
     assert list(magnitude.head.field_of_view) == pytest.approx([300, 300, 6])
-    # The package's own classes read them, too.
+    # The classes of the ismrmrd package read them, too.
     image = ismrmrd.Image(magnitude.head, attribute_string=magnitude.text)
     assert (image.slice, image.repetition, image.image_index) == (0, 0, 1)
 
 
 def test_the_first_image_is_back_before_the_last_readout_is_sent(server, peer, repeated, messages):
     several = messages(repeated)
-    one = peer(server.to).send(wire.config_file("sense"), *several[:-1])
+    one = peer(server.to).send(wire.config_file_message("sense"), *several[:-1])
     while one.next().kind != Kind.IMAGE:
         pass
-    found = one.send(several[-1], wire.close()).rest()
+    found = one.send(several[-1], wire.close_message()).rest()
     assert sum(message.kind == Kind.IMAGE for message in found) == 7
     assert found[-1].kind == Kind.CLOSE
 
@@ -111,15 +111,15 @@ def test_the_first_image_is_back_before_the_last_readout_is_sent(server, peer, r
 @pytest.mark.parametrize(
     "config",
     [
-        lambda: wire.config_file("sense"),
-        lambda: wire.config_text('{"version": "1.1.0", "parameters": {"config": "sense", "seed": "3"}}'),
-        lambda: wire.config_text("sense").rstrip(b"\0")[:2] + (5).to_bytes(4, "little") + b"sense",
-        lambda: wire.config_file("openrecon"),
+        lambda: wire.config_file_message("sense"),
+        lambda: wire.config_text_message('{"version": "1.1.0", "parameters": {"config": "sense", "seed": "3"}}'),
+        lambda: wire.config_text_message("sense").rstrip(b"\0")[:2] + (5).to_bytes(4, "little") + b"sense",
+        lambda: wire.config_file_message("openrecon"),
     ],
     ids=["file", "as a scanner has it", "without NUL", "the server's own"],
 )
 def test_ways_to_say_it(server, peer, small, messages, sense, config):
-    found = peer(server.to).send(config(), *messages(small), wire.close()).rest()
+    found = peer(server.to).send(config(), *messages(small), wire.close_message()).rest()
     [image] = [message for message in found if message.kind == Kind.IMAGE]
     pixels = np.frombuffer(image.body, "<f4").reshape(32, 32).T
     assert np.abs(pixels - np.abs(sense[0])).max() <= 1e-6 * np.abs(sense).max()
@@ -127,8 +127,8 @@ def test_ways_to_say_it(server, peer, small, messages, sense, config):
 
 def test_parameters_after_the_header_change_the_method(server, peer, small, messages):
     header, *readouts = messages(small)
-    config, change = wire.config_file("sense"), wire.text('{"parameters": {"method": "zero-filled"}}')
-    found = peer(server.to).send(config, header, change, *readouts, wire.close()).rest()
+    config, change = wire.config_file_message("sense"), wire.text_message('{"parameters": {"method": "zero-filled"}}')
+    found = peer(server.to).send(config, header, change, *readouts, wire.close_message()).rest()
     [image] = [message for message in found if message.kind == Kind.IMAGE]
     expected = upmri.reconstruct(upmri.load(small), "zero-filled", device="cpu").image[0].abs().numpy()
     pixels = np.frombuffer(image.body, "<f4").reshape(32, 32).T
@@ -156,7 +156,9 @@ def test_several_clients_at_once_get_their_own(server, shepp_logan):
 def test_a_long_stream_does_not_keep_a_short_one_waiting(server, peer, shepp_logan, small, messages, check_other):
     several = messages(shepp_logan("-m", "96", "-c", "8", "-n", "0.02", "-r", "12"))
     long = peer(server.to)
-    sending = threading.Thread(target=long.send, args=(wire.config_file("sense"), *several, wire.close()))
+    sending = threading.Thread(
+        target=long.send, args=(wire.config_file_message("sense"), *several, wire.close_message())
+    )
     sending.start()
     while long.next().kind != Kind.IMAGE:
         pass
@@ -177,16 +179,18 @@ def test_health_and_metrics(server, check_other):
     assert after == (before[0] + 1, before[1] + 2)
     assert server.get("/elsewhere")[0] == 404
     with socket.create_connection(("127.0.0.1", server.health_port)) as sock:
-        sock.sendall(b"\xff" * 100)
-        assert b"404" in sock.recv(1000)
+        sock.sendall(b"\xff" * 100 + b"\r\n")
+        assert b"400" in sock.recv(1000)
 
 
 def test_logs_hold_nothing_of_the_patient(server, peer, make_xml, make_head):
     body = bytes(8 * 2 * 16)
-    config = wire.config_text('{"method": "Jane Doe"}')
-    assert "Jane" in peer(server.to).send(config).errors()[0]  # told to the peer, who said it
-    lines = [wire.acquisition(make_head(line, flags=(8,) if line == 7 else ()), body) for line in range(8)]
-    peer(server.to).send(wire.config_file("sense"), wire.header(make_xml()), *lines, wire.close()).errors()
+    config = wire.config_text_message('{"method": "Jane Doe"}')
+    assert "Jane" in peer(server.to).send(config).errors()[0]  # only the client who sent it gets it back
+    lines = [wire.acquisition_message(make_head(line, flags=(8,) if line == 7 else ()), body) for line in range(8)]
+    peer(server.to).send(
+        wire.config_file_message("sense"), wire.header_message(make_xml()), *lines, wire.close_message()
+    ).errors()
     server.event("stream_end", code="config")
     text = server.log_path.read_text() + server.errors.read_text()
     assert "Jane" not in text

@@ -1,0 +1,116 @@
+"""Write the generated parts of ``architecture.md``: which package imports which, and the modules that work enters.
+
+python docs/architecture_tables.py          # rewrite them
+python docs/architecture_tables.py --check  # exit 1 if they are not up to date
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import grimp
+
+HERE = Path(__file__).parent
+PAGE = HERE / "architecture.md"
+
+
+def layers() -> list[str]:
+    """Packages as the import contract has them, lowest first."""
+    contracts = tomllib.loads((HERE.parent / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    return list(reversed(next(contract["layers"] for contract in contracts if contract["type"] == "layers")))
+
+
+def imports_table() -> str:
+    """A row for each package: its modules, and the packages it imports from, all of them below it."""
+    graph = grimp.build_graph("upmri", cache_dir=None)
+    rows = ["| package | modules | lines | imports from |", "|---|---|---|---|"]
+    for layer in layers():
+        package = f"upmri.{layer}"
+        modules = {package} | graph.find_descendants(package)
+        below = {name.split(".")[1] for module in modules for name in graph.find_modules_directly_imported_by(module)}
+        files = sorted((HERE.parent / "src" / "upmri" / layer).rglob("*.py"))
+        lines = sum(len(file.read_text().splitlines()) for file in files)
+        named = [name for name in layers() if name in below - {layer}]
+        # To the nearest hundred, so that the table does not change with every line of code.
+        rows.append(f"| `{layer}` | {len(files)} | {round(lines, -2)} | {', '.join(named) or 'none'} |")
+    return "\n".join(rows)
+
+
+def entered(work: Callable[[], Any]) -> list[str]:
+    """Modules of the package whose functions are called, in the order of their first call."""
+    found: dict[str, None] = {}
+
+    def note(frame: FrameType, event: str, _: Any) -> None:
+        name = frame.f_globals.get("__name__", "")
+        if event == "call" and name.startswith("upmri.") and frame.f_code.co_name not in ("<module>", "__getattr__"):
+            found.setdefault(name.removeprefix("upmri."))
+
+    sys.setprofile(note)
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
+    return list(found)
+
+
+def walks() -> str:
+    """The modules that a reconstruction and a training step enter."""
+    import upmri
+    from upmri.methods.upmri import UpmriObjective
+    from upmri.training.config import DataConfig, TrainConfig
+    from upmri.training.loop import train
+
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        upmri.simulate(upmri.demo.brain()[:1, ::2, ::2], coils=4, acceleration=2).save(folder / "scan.h5")
+
+        def reconstruct() -> None:
+            upmri.reconstruct(upmri.load(folder / "scan.h5"), device="cpu").save(folder / "image.npy")
+
+        def config(steps: int) -> TrainConfig:
+            return TrainConfig(
+                output=str(folder / "run"), train=DataConfig(scans=(str(folder / "scan.h5"),)), device="cpu",
+                steps=steps, batch=1, save_every=1, objective=UpmriObjective(cascades=1, width=4, path_every=1),
+            )  # fmt: skip
+
+        import warnings
+
+        warnings.simplefilter("ignore")  # of lines that no scan has
+        scan = entered(reconstruct)
+        train(config(1))
+        step = entered(lambda: train(config(2), resume=True))
+    before = next(i for i, module in enumerate(step) if module == "training.data") + 1
+    return (
+        "**A scan**, from file to file (`upmri.load`, `upmri.reconstruct`, `rec.save`):\n\n"
+        + _steps(scan)
+        + "\n\n**A training step** (after the data were prepared):\n\n"
+        + _steps([module for module in step[before - 1 :] if not module.startswith(("formats", "core"))])
+    )
+
+
+def _steps(modules: list[str]) -> str:
+    return "\n".join(f"{i}. `{module}`" for i, module in enumerate(modules, 1))
+
+
+def main() -> int:
+    """Rewrite the page, or check it."""
+    text = PAGE.read_text()
+    made = text
+    for name, part in (("imports", imports_table), ("walks", walks)):
+        begin, end = f"<!-- {name}: generated -->\n", f"\n<!-- {name}: end -->"
+        head, rest = made.split(begin)
+        made = head + begin + part() + end + rest.split(end)[1]
+    if "--check" in sys.argv:
+        return int(made != text)
+    PAGE.write_text(made)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

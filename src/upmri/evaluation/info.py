@@ -1,0 +1,106 @@
+"""What a scan holds, as a dictionary: size, sampling, calibration lines, noise, and notes for the user."""
+
+from __future__ import annotations
+
+from os import PathLike
+from typing import Any
+
+from torch import Tensor
+
+from upmri.core.errors import InputError
+from upmri.core.scan import Scan
+from upmri.physics.coils import estimate_noise
+from upmri.physics.espirit import MIN_LINES
+from upmri.physics.masks import calibration_region
+
+
+def info(scan: Scan | Any) -> dict[str, Any]:
+    """Describe a scan. Of a file, only the headers and the middle slice are read.
+
+    Parameters
+    ----------
+    scan
+        A file of any supported format, a :class:`~upmri.Scan`, or complex k-space as a NumPy array or tensor,
+        ([slice,] coil, readout, phase).
+
+    Returns
+    -------
+    dict
+        JSON values. What differs between slices is that of the middle slice.
+
+        - ``name``, ``file`` (None if it is not one), ``format``
+        - ``slices``, ``coils``, ``matrix`` [readout, phase], ``spacing`` in mm [readout, phase, slice] or None
+        - ``mask``, "lines" or "2-D", and ``acceleration``
+        - ``calibration``, the fully sampled block around the centre of k-space, [readout, phase]
+        - ``noise``, σ₀ or None, and ``noise_from``, where it is from
+        - ``maps``, ``reference``, ``geometry``: whether coil maps, a reference image and the position and orientation
+          in the patient are known
+        - ``meta``, whatever else the file holds
+        - ``notes``, a list of sentences: what may surprise or prevent a reconstruction
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> facts = info(np.ones((8, 64, 48), np.complex64))
+    >>> facts["coils"], facts["matrix"], facts["acceleration"]
+    (8, [64, 48], 1.0)
+    """
+    if isinstance(scan, str | PathLike):
+        from upmri.formats import open_source
+
+        with open_source(scan) as source:  # type: ignore[arg-type]
+            return _describe(source.read(source.slices // 2), source.slices, source.format, str(scan))
+    if isinstance(scan, Scan):
+        return _describe(scan[len(scan) // 2], len(scan), "Scan", None)
+    kind = "tensor" if isinstance(scan, Tensor) else "NumPy array"
+    whole = Scan(kspace=scan)
+    return _describe(whole[len(whole) // 2], len(whole), kind, None)
+
+
+def _describe(middle: Scan, slices: int, kind: str, file: str | None) -> dict[str, Any]:
+    rows, columns = calibration_region(middle.mask[0], middle.matrix[0])
+    noise, noise_from, notes = _noise(middle)
+    calibration = [rows.stop - rows.start, columns.stop - columns.start]
+    return {
+        "name": middle.name,
+        "file": file,
+        "format": kind,
+        "slices": slices,
+        "coils": middle.coils,
+        "matrix": list(middle.matrix),
+        "spacing": None if middle.spacing is None else list(middle.spacing),
+        "mask": "lines" if middle.mask.shape[1] == 1 else "2-D",
+        "acceleration": round(middle.acceleration, 3),
+        "calibration": calibration,
+        "noise": noise,
+        "noise_from": noise_from,
+        "maps": middle.maps is not None,
+        "reference": middle.reference is not None,
+        "geometry": "geometry" in middle.meta,
+        "meta": middle.meta,
+        "notes": notes + _notes(middle, min(calibration)),
+    }
+
+
+def _noise(middle: Scan) -> tuple[float | None, str | None, list[str]]:
+    """Return σ₀ to four digits, where it is from, and a note if it is not known."""
+    if middle.noise is not None:
+        return float(f"{middle.noise:.4g}"), "scan", []
+    try:
+        return float(f"{estimate_noise(middle).item():.4g}"), "calibration lines of the middle slice", []
+    except InputError as error:
+        return None, None, [f"The noise level is not known and cannot be estimated: {error.message}."]
+
+
+def _notes(middle: Scan, calibration: int) -> list[str]:
+    notes = []
+    nominal = middle.meta.get("nominal_acceleration")
+    if nominal is not None:
+        notes.append(f"The file states {nominal}× acceleration, which does not count the calibration lines.")
+    if bool(middle.mask.all()):
+        notes.append("All of k-space was sampled.")
+    if middle.coils == 1:
+        notes.append("There is one coil: parallel imaging needs several.")
+    elif middle.maps is None and calibration < MIN_LINES:
+        notes.append(f"There are {calibration} calibration lines; coil maps by ESPIRiT need {MIN_LINES}.")
+    return notes

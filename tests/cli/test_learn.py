@@ -1,0 +1,93 @@
+"""`upmri train`, `upmri methods` and `upmri models`."""
+
+import json
+
+import pytest
+
+import upmri
+from upmri.cli import console
+from upmri.methods.upmri import UpmriObjective
+from upmri.training.loop import DivergedError
+from upmri.weights.files import load_prior, save_weights
+
+OBJECTIVE = UpmriObjective(cascades=1, width=16)
+
+
+def test_methods(run):
+    rows = {row["name"]: row for row in json.loads(run("methods", "--json").stdout)}
+    assert list(rows) == list(upmri.methods())
+    assert [rows[name]["weights"] for name in ("sense", "upmri", "upmri-paper")] == [None, ["apples"], []]
+    shown = run("methods").stdout
+    assert "l1-wavelet" in shown
+    assert "apples" in shown
+    assert "train it" in shown
+
+
+def test_models(run, monkeypatch):
+    monkeypatch.setattr(console.out, "_width", 200)
+    shown = run("models").stdout
+    for part in ("apples", "upmri", "ten apples", "12", "gain, dB 2.5", "CC0-1.0"):
+        assert part in shown
+    (fact,) = json.loads(run("models", "--json").stdout)
+    assert fact | {"megabytes": 0} == {
+        "name": "apples", "method": "upmri", "megabytes": 0, "about": "ten apples", "seconds": 12,
+        "figures": {"gain, dB": 2.5}, "licence": "CC0-1.0",
+    }  # fmt: skip
+    assert 0.1 < fact["megabytes"] < 5
+
+
+def test_a_hostile_card_is_shown_as_text(run, shipped, monkeypatch, one_line):
+    card = {
+        "name": "[red]x[/red]",
+        "about": "[bold]big[/bold] \x1b[31mred\x07 [/nothing] [link=file:///etc]here[/link] \u202e\ud800 one\ntwo",
+        "licence": "y" * 10_000,
+        "training": ["not", "a", "dictionary"],
+        "figures": {"[blink]gain": [1.25, None, {"dB": "\x1b]0;title\x07"}]},
+    }
+    path = save_weights(shipped / "hostile.safetensors", OBJECTIVE.network().state_dict(), "upmri", OBJECTIVE, card)
+    monkeypatch.setattr(console.out, "_width", 4000)
+    shown = run("models").stdout
+    assert "[bold]big[/bold] �[31mred� [/nothing] [link=file:///etc]here[/link] �� one two" in shown
+    assert "[blink]gain 1.25, , dB �]0;title�" in shown
+    assert not any(letter in shown for letter in "\x1b\x07\u202e")
+    assert "y" * 1000 + "…" in shown
+    assert json.loads(run("models", "--json").stdout)[1]["about"] == card["about"]
+    path.write_bytes(path.read_bytes()[:100])
+    one_line(run("models", code=2), "hostile.safetensors", "not weights of UPMRI")
+
+
+def test_train_and_use_what_was_learnt(run, recipe, scan, tmp_path, one_line):
+    done = run("train", "small.yaml", "--set", "steps=2", "--set", "objective.cascades=2")
+    assert done.stdout == "run/mine.safetensors\n"
+    for line in done.stderr.splitlines():  # lines that no scan has
+        assert line.startswith("upmri: ")
+    model = load_prior(tmp_path / "run" / "mine.safetensors")
+    assert (model.objective.cascades, model.card["training"]["steps"]) == (2, 2)
+    one_line(run("train", "small.yaml", code=2), "has a run already", "--resume")
+    assert (
+        run("train", "small.yaml", "--set", "steps=2", "--set", "objective.cascades=2", "--resume", "-q").stdout == ""
+    )
+    run("recon", "scan.h5", "-m", "upmri", "--slices", "0", "--model", "run/mine.safetensors", "-q")
+
+
+@pytest.mark.parametrize(
+    ("words", "parts"),
+    [
+        (["--set", "steps"], ["--set", "key=value"]),
+        (["--set", "steps=0"], ["small.yaml", "steps", "at least 1"]),
+        (["--set", "stpes=3"], ["small.yaml", "stpes"]),
+        (["--set", "method=sense"], ["sense", "nothing to train"]),
+        (["--set", "objective.width=wide"], ["objective.width", "wide"]),
+        (["--set", "train.images=[nowhere.npy]"], ["nowhere.npy"]),
+    ],
+)
+def test_bad_training_is_one_line_and_exit_2(run, recipe, words, parts, one_line):
+    one_line(run("train", "small.yaml", *words, code=2), *parts)
+
+
+def test_a_training_that_diverges_is_one_line_and_exit_1(run, recipe, monkeypatch, one_line):
+    def diverge(*_, **__):
+        raise DivergedError("step 7: the loss is nan; the last good state is in run/checkpoint.safetensors")
+
+    monkeypatch.setattr("upmri.training.loop.train", diverge)
+    one_line(run("train", "small.yaml", code=1), "step 7", "the last good state")

@@ -1,0 +1,182 @@
+"""`upmri recon`: which files are written, which are not, and what is printed."""
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+
+import nibabel
+import numpy as np
+import pytest
+import torch
+
+import upmri
+from upmri.methods.upmri_paper import PaperObjective
+from upmri.physics.fourier import ifft2c
+from upmri.weights.files import save_weights
+
+
+def test_recon_by_default_writes_nifti_here(run, scan, tmp_path):
+    done = run("recon", "scan.h5", "-m", "upmri")
+    assert "PSNR" in done.stdout
+    assert "by upmri with weights apples" in done.stdout
+    image = nibabel.load(tmp_path / "scan.nii.gz").get_fdata()
+    expected = upmri.reconstruct(scan, "upmri").image.abs().numpy().transpose(1, 2, 0)
+    assert np.allclose(image, expected, atol=1e-5)
+
+
+def test_recon_of_some_slices_to_npy(run, scan, tmp_path):
+    done = run("recon", "scan.h5", "-m", "zero-filled", "--slices", "1:", "-o", "x.npy", "--json")
+    (result,) = json.loads(done.stdout)
+    assert (result["slices"], result["method"]) == (2, "zero-filled")
+    expected = (scan.maps.conj() * ifft2c(scan.kspace)).sum(1)[1:]
+    assert np.allclose(np.load(tmp_path / "x.npy"), expected, atol=1e-5)
+
+
+def test_lambda_and_steps(run, scan, one_line):
+    run("recon", "scan.h5", "-m", "sense", "--lambda", "0.1", "-o", "a.npy", "--quiet")
+    run("recon", "scan.h5", "-m", "cg-sense", "--steps", "3", "-o", "b.npy", "--quiet")
+    one_line(run("recon", "scan.h5", "-m", "zero-filled", "--steps", "3", code=2), "steps", "has no settings")
+
+
+def test_of_several_scans_the_good_ones_are_done(run, scan, tmp_path):
+    (tmp_path / "bad.h5").write_text("not a scan")
+    done = run("recon", "bad.h5", "scan.h5", "missing.h5", "-o", "out", code=2)
+    assert sorted(p.name for p in (tmp_path / "out").iterdir()) == ["scan.nii.gz"]
+    assert done.stderr.count("\n") == 2
+    assert "bad.h5" in done.stderr
+    assert "missing.h5" in done.stderr
+
+
+def test_an_existing_file_is_replaced_only_with_overwrite(run, scan, tmp_path, one_line):
+    (tmp_path / "x.npy").write_text("precious")
+    one_line(run("recon", "scan.h5", "-o", "x.npy", code=2), "x.npy", "overwrite")
+    assert (tmp_path / "x.npy").read_text() == "precious"
+    run("recon", "scan.h5", "-o", "x.npy", "--overwrite", "--quiet")
+    assert np.load(tmp_path / "x.npy").shape == (3, 96, 96)
+
+
+def test_errors_of_the_deviation_s_file_come_before_the_work(run, scan, tmp_path, monkeypatch, one_line):
+    (tmp_path / "x_std.nii").write_text("precious")
+    words = ("recon", "scan.h5", "-m", "upmri", "--samples", "2", "--slices", "1", "--steps", "2", "-q")
+    monkeypatch.setattr("upmri.inference.reconstruct.reconstruct_slices", lambda *_, **__: 1 / 0)
+    one_line(run(*words, "-o", "x.nii", code=2), "x_std.nii: exists already")
+    monkeypatch.setitem(sys.modules, "highdicom", None)
+    one_line(run(*words, "-o", "x.dcm", code=2), "scan.h5: std: ", "upmri[dicom]")
+    run(*words, "-o", "x.nii", "--overwrite", code=1)
+    run("recon", "scan.h5", "-o", "x.nii", code=1)
+    assert (tmp_path / "x_std.nii").read_text() == "precious"
+
+
+def test_every_second_slice_is_twice_as_far_away(run, scan, tmp_path):
+    replace(scan, spacing=(1, 1, 3)).save(tmp_path / "scan.h5", overwrite=True)
+    for slices, expected in (("::2", 6), ("1:", 3), ("0:1:2", 3)):
+        run("recon", "scan.h5", "-m", "zero-filled", "--slices", slices, "-o", "x.nii", "--overwrite")
+        assert nibabel.load(tmp_path / "x.nii").header.get_zooms() == (1, 1, expected)
+
+
+@pytest.mark.parametrize(
+    ("words", "parts"),
+    [
+        (["recon", "nothing.npy"], ["nothing.npy"]),
+        (["recon", "scan.h5", "-m", "magic"], ["magic", "sense"]),
+        (["recon", "scan.h5", "--slices", "9"], ["scan.h5", "3 slices"]),
+        (["recon", "scan.h5", "-o", "nowhere/x.npy"], ["nowhere"]),
+        (["recon", "scan.h5", "-o", "x.dicom"], ["x.dicom", ".nii.gz", ".dcm"]),
+        (["recon", "scan.h5", "-m", "sense", "--lambda", "-1"], ["damping", "> 0"]),
+        (["recon", "scan.h5", "-m", "upmri", "--lambda", "1"], ["damping", "not a setting of upmri"]),
+        (["recon", "scan.h5", "-m", "upmri", "--model", "pears"], ["model", "pears", "apples"]),
+        (["recon", "scan.h5", "-m", "upmri", "--model", "."], ["model", "neither a file"]),
+        (["recon", "scan.h5", "-m", "upmri", "--model", "scan.h5"], ["scan.h5", "not weights of UPMRI"]),
+        (["recon", "scan.h5", "-m", "upmri-paper"], ["model", "no weights of upmri-paper", "upmri train"]),
+        (["recon", "scan.h5", "-m", "upmri-paper", "--model", "apples"], ["apples", "weights of upmri,"]),
+        (["recon", "scan.h5", "-m", "sense", "--model", "apples"], ["model", "not a setting of sense"]),
+        (["recon", "scan.h5", "-m", "sense", "--samples", "2"], ["samples", "not a setting of sense"]),
+        (["recon", "scan.h5", "-m", "upmri", "--samples", "0"], ["samples", "at least 1"]),
+        (["train", "nothing.yaml"], ["nothing.yaml", "cannot be read"]),
+        (["train", "scan.h5"], ["scan.h5", "not YAML"]),
+        (["recon", "scan.h5", "--device", "cuda:9"], ["cuda:9", "cpu"]),
+        (["recon", "scan.h5", "--max-gib", "0.0001"], ["scan.h5", "limit"]),
+        (["recon", "scan.h5", "scan.h5"], ["same"]),
+        (["info", "nothing.npy"], ["nothing.npy"]),
+        (["simulate", "nothing.npy", "x.h5"], ["nothing.npy"]),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_2(run, scan, tmp_path, words, parts, one_line):
+    before = sorted(tmp_path.iterdir())
+    one_line(run(*words, code=2), *parts)
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_missing_weights_are_an_error_before_anything_is_read(run, scan, shipped, one_line):
+    (shipped / "apples.safetensors").unlink()
+    done = run("recon", "scan.h5", "missing.h5", "-m", "upmri", code=2)
+    one_line(done, "model", "no weights of upmri", "upmri train")
+    assert "No weights" in run("models").stdout
+    assert json.loads(run("models", "--json").stdout) == []
+    assert "train it" in run("methods").stdout
+
+
+def test_weights_from_a_file_and_samples(run, scan, tmp_path, apples):
+    (tmp_path / "my [bold]apples.safetensors").write_bytes(apples.read_bytes())
+    words = (
+        "recon",
+        "scan.h5",
+        "-m",
+        "upmri",
+        "--slices",
+        "1",
+        "--model",
+        "my [bold]apples.safetensors",
+        "--samples",
+        "3",
+        "--steps",
+        "2",
+    )
+    assert "with weights my [bold]apples.safetensors (" in run(*words, "-o", "x.h5").stdout
+    rec = upmri.formats.load_reconstruction(tmp_path / "x.h5")
+    expected = upmri.reconstruct(scan[1], "upmri", model=apples, samples=3, steps=2)
+    assert rec.samples.equal(expected.samples)
+    assert rec.std.equal(expected.std)
+    (result,) = json.loads(run(*words, "-o", "y.h5", "--json").stdout)
+    assert result["settings"]["model"] == "my [bold]apples.safetensors"
+    assert len(result["settings"]["sha256"]) == 64
+    assert result["versions"] == rec.versions == {"upmri": upmri.__version__, "torch": torch.__version__}
+
+
+def test_weights_of_another_method(run, scan, tmp_path, one_line):
+    objective = PaperObjective(size="tiny")
+    save_weights(tmp_path / "paper.safetensors", objective.network().state_dict(), "upmri-paper", objective, {})
+    done = run("recon", "scan.h5", "-m", "upmri", "--model", "paper.safetensors", code=2)
+    one_line(done, "paper.safetensors has weights of upmri-paper, expected some of upmri")
+    assert not (tmp_path / "scan.nii.gz").exists()
+
+
+RUN = """
+import re
+from upmri.cli import main
+from upmri.weights.files import save_weights
+try:
+    main()
+finally:  # `resource` would count the memory of the parent process, if that is more
+    print(*re.findall(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read()))
+"""
+
+
+@pytest.mark.parametrize("suffix", ["npy", "h5"])
+@pytest.mark.soak
+def test_peak_memory_does_not_grow_with_the_slices(tmp_path, suffix):
+    scan = upmri.simulate(upmri.demo.brain()[:1], coils=16, acceleration=4)
+    kspace = np.tile(np.pad(scan.kspace.numpy(), ((0, 0), (0, 0), (48, 48), (0, 0))), (60, 1, 1, 1))  # 141 MB
+    path = tmp_path / f"scan.{suffix}"
+    if suffix == "npy":
+        np.save(path, kspace)
+    else:
+        upmri.Scan(kspace=kspace, mask=scan.mask[0]).save(path)
+    peaks = []
+    for slices in ("0:1", "0:60"):
+        command = [sys.executable, "-c", RUN, "recon", path, "--slices", slices, "-o", "x.npy", "--overwrite", "-q"]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+        peaks.append(int(done.stdout.split()[-1]) / 1024)
+    images = 60 * 192 * 96 * 8 / 2**20
+    assert peaks[1] < peaks[0] + 3 * images + 60

@@ -1,0 +1,37 @@
+"""`upmri report`, and `upmri recon --report`."""
+
+import torch
+
+import upmri
+from upmri.core.scan import Reconstruction
+
+
+def save_results(folder):
+    """Two results and their scan, as files."""
+    g = torch.Generator().manual_seed(0)
+    image = torch.randn(3, 24, 40, dtype=torch.complex64, generator=g)
+    Reconstruction(image=image, reference=image, method="sense").save(folder / "sense.h5")
+    samples = torch.stack([image, 2 * image])
+    Reconstruction(image=image, reference=image, samples=samples, method="upmri").save(folder / "upmri.h5")
+    upmri.Scan(kspace=image[:, None]).save(folder / "scan.h5")
+
+
+def test_report(run, tmp_path):
+    save_results(tmp_path)
+    done = run("report", "sense.h5", "upmri.h5", "--scan", "scan.h5")
+    assert done.stdout.startswith("report.html: 2 results, ")
+    assert "overwrite" in run("report", "sense.h5", code=2).stderr
+    done = run("report", "sense.h5", "upmri.h5", "-o", "report.html", "--overwrite", "--max-mb", "0.001", "-q")
+    assert done.stdout == done.stderr == ""
+    assert "left out" in run("report", "upmri.h5", "-o", "few.html", "--max-mb", "0.001").stderr
+
+
+def test_recon_writes_one_beside_its_image(run, tmp_path):
+    upmri.simulate(upmri.demo.brain()[:2, ::2, ::2], coils=4, acceleration=2).save(tmp_path / "scan.h5")
+    run("recon", "scan.h5", "-m", "sense", "--report", "--slices", "1:2", "-o", "image.nii.gz")
+    page = (tmp_path / "image.html").read_text("utf-8")
+    assert page.count('"scores":{') == 2  # the reference and sense
+    (tmp_path / "image.nii.gz").unlink()
+    done = run("recon", "scan.h5", "--report", "-o", "image.nii.gz", code=2)
+    assert "image.html: exists already" in done.stderr
+    assert not (tmp_path / "image.nii.gz").exists()  # the error comes before the work

@@ -1,0 +1,47 @@
+"""`upmri info` and `upmri simulate`."""
+
+import json
+import re
+from dataclasses import replace
+
+import numpy as np
+
+import upmri
+from upmri.evaluation.info import info
+
+
+def test_info_prints_the_dictionary_of_the_function(run, scan):
+    facts = json.loads(run("info", "scan.h5", "--json").stdout)
+    assert facts == info("scan.h5")
+    assert facts["matrix"] == [96, 96]
+    assert (facts["slices"], facts["coils"], facts["acceleration"]) == (3, 4, 2.0)
+    assert facts["calibration"][1] >= 12
+    assert facts["noise"] == 0.01
+    shown = run("info", "scan.h5").stdout
+    assert [line.split()[0] for line in shown.splitlines() if not line.startswith("meta ")] == [
+        key for key in facts if key not in ("noise_from", "meta", "notes")
+    ]
+    for key, value in {"matrix": "96 × 96", "acceleration": "2.00×", "noise": "0.01 (from the scan)"}.items():
+        assert re.search(rf"^{key} +{re.escape(value)}", shown, re.M)
+
+
+def test_info_prints_the_meta_data_of_the_file_as_text(run, scan, tmp_path):
+    assert re.search("^geometry +no *$", run("info", "scan.h5").stdout, re.M)
+    meta = {"axes": {"slice": 3}, "nominal_acceleration": 8, "[bold]x": "\x1b[31mred"}
+    place = {"position": [0, 0, 5], "readout": [0, 1, 0], "phase": [1, 0, 0], "slice": [0, 0, 1]}
+    replace(scan, meta=meta | {"geometry": place}, spacing=(1, 1, 2)).save(tmp_path / "more.h5")
+    shown = run("info", "more.h5").stdout
+    assert re.search("^note .*8× acceleration", shown, re.M)
+    for key, value in {"meta axes": "slice 3", "meta [bold]x": "�[31mred", "geometry": "yes"}.items():
+        assert re.search(rf"^{re.escape(key)} +{re.escape(value)} *$", shown, re.M)
+    found = json.loads(run("info", "more.h5", "--json").stdout)["meta"]
+    assert found == meta | {"geometry": place | {"position": [0, 0, 7]}}  # of the middle slice
+
+
+def test_simulate(run, tmp_path):
+    np.save(tmp_path / "image.npy", upmri.demo.brain())
+    words = "simulate image.npy made.h5 --coils 5 --accel 3 --acs 10 --noise 0.02 --seed 7"
+    run(*words.split())
+    made, expected = upmri.load(tmp_path / "made.h5"), upmri.simulate(upmri.demo.brain(), 5, 3, 10, 0.02, 7)
+    assert made.kspace.equal(expected.kspace)
+    assert made.noise == 0.02

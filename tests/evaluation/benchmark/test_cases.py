@@ -1,0 +1,82 @@
+"""The scans of a benchmark: which there are, and what is in them."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+import upmri
+from upmri import InputError
+from upmri.evaluation.benchmark import cases
+from upmri.evaluation.benchmark.plan import read_config
+from upmri.physics.fourier import fft2c
+from upmri.physics.masks import calibration_region, seed_for
+from upmri.training.selection import select
+
+
+def test_simulated_scans_are_those_of_simulate(write, heads):
+    tasks = {task.key: task for task in cases.tasks(read_config(write(maps=["exact"])))}
+    task = tasks["heads heads/person1.npz 2 2.5x exact"]
+    seed = seed_for("heads/person1.npz", 2, 2.5) % 2**31
+    image = np.load(heads / "person1.npz")["image"][2]
+    expected = upmri.simulate(image, coils=4, acceleration=2.5, seed=seed)
+    made = task.make()
+    assert torch.equal(made.mask, expected.mask)
+    assert torch.allclose(made.kspace, expected.kspace)
+    assert torch.allclose(made.maps, expected.maps)
+
+
+def test_lines_can_be_drawn_again(write):
+    first, second, *_ = cases.tasks(read_config(write(draws=2)))
+    assert (first.draw, second.draw, second.slice) == (0, 1, first.slice)
+    assert second.key == first.key + " draw 1"
+    assert not torch.equal(first.make().mask, second.make().mask)
+
+
+def test_measured_scans_lose_lines_and_keep_a_reference(write, tmp_path):
+    """Of the kind of each file's meta that is asked for, of people in a share."""
+    image = upmri.demo.brain()[:2, ::2, ::2]
+    folder = tmp_path / "scans"
+    for i in range(4):
+        full = upmri.simulate(image, coils=4, acceleration=1, acs=0, seed=i)
+        (folder / f"p{i}").mkdir(parents=True)
+        kind = {"acquisition": "AXT2" if i < 3 else "AXT1"}
+        replace(full, maps=None, reference=None, meta=kind).save(folder / f"p{i}" / "scan.h5")
+    group = {"name": "real", "scans": [str(folder)], "only": {"acquisition": "AXT2"}, "person": "folder"}
+    group |= {"acs": {3: 10}, "counting": "excluded"}
+    config = read_config(write(groups=[group], accelerations=[3]))
+    tasks = cases.tasks(config)
+    assert {task.slice.person for task in tasks} == {"p0", "p1", "p2"}
+    assert len(tasks) == 6
+    scan = tasks[1].make()
+    _, columns = calibration_region(scan.mask[0], scan.matrix[0])
+    assert int(scan.mask.sum()) == 10 + round((48 - 10) / 3)
+    assert columns.stop - columns.start >= 10
+    full = upmri.load(folder / "p0" / "scan.h5")
+    assert torch.allclose(scan.kspace, full.kspace[1:] * scan.mask[:, None])
+    again = fft2c(scan.maps * scan.reference[:, None])
+    assert (again - full.kspace[1:]).norm() < 0.2 * full.kspace[1:].norm()
+    halves = [replace(config.groups[0], share=share) for share in ((0.0, 0.5), (0.5, 1.0))]
+    found = [{at.person for at in select(half)} for half in halves]
+    assert found[0] | found[1] == {"p0", "p1", "p2"}
+    assert not found[0] & found[1]
+
+
+def test_a_group_without_slices(write, tmp_path):
+    group = {"name": "empty", "scans": [str(tmp_path)]}
+    with pytest.raises(InputError):
+        cases.tasks(read_config(write(groups=[group])))
+
+
+def test_keys_differ(write):
+    config = read_config(write(maps=["espirit", "exact"], draws=2))
+    keys = [task.key for task in cases.tasks(config)]
+    assert len(set(keys)) == len(keys) == 6 * 2 * 2 * 2
+
+
+def test_pictures_are_spread_over_a_group(write):
+    config = read_config(write(accelerations=[2], shown=2))
+    tasks = cases.tasks(config)
+    kept = cases.with_pictures(config, tasks)
+    assert [index for index, task in enumerate(tasks) if task.key in kept] == [1, 4]

@@ -1,0 +1,171 @@
+"""One connection over a pair of sockets, with a dispatcher that answers at once."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import threading
+
+import numpy as np
+import pytest
+
+from upmri.server import wire
+from upmri.server.connection import Connection, Shared
+from upmri.server.counters import Counters
+from upmri.server.limits import Limits, RefusedError
+from upmri.server.order import Order
+from upmri.server.wire import ERROR, EndedError, Incoming, Kind
+
+GUARD = 60  # seconds after which a failing test stops to wait
+GO = wire.config_file_message("sense")
+
+
+class FakeDispatcher:
+    """Answers each frame with an image of ones."""
+
+    def __init__(self):
+        self.forgotten, self.error = [], None
+
+    def submit(self, stream, frame):
+        if self.error is not None:
+            raise self.error
+        answer = {
+            "index": 0, "settings": {"model": "brain"}, "place": None, "spacing": None, "volume": False, "readouts": 1,
+            "shape": [4, 3], "seconds": 0.25,
+        }  # fmt: skip
+        stream.deliver(frame, answer, [np.ones((4, 3), np.complex64).data])
+
+    def finish(self, stream):
+        if stream.fault:
+            raise stream.fault
+
+    def forget(self, stream):
+        self.forgotten.append(stream.number)
+
+    def wake(self):
+        pass
+
+
+class Dialogue:
+    """A connection that runs in a thread, and the socket of its client."""
+
+    def __init__(self, **limits):
+        self.dispatcher, self.counters = FakeDispatcher(), Counters()
+        self.shared = Shared(
+            Limits(linger_seconds=0.5, **limits), Order(method="sense"), ("sense", "zero-filled"), self.dispatcher,
+            self.counters,
+        )  # fmt: skip
+        self.client, theirs = socket.socketpair()
+        self.client.settimeout(GUARD)
+        self.connection = Connection(theirs, 7, self.shared)
+
+    def run(self, *messages: bytes, target=None) -> list[wire.Message]:
+        """Send messages, and return the answers up to the end of the connection."""
+        thread = threading.Thread(target=target or self.connection.run)
+        thread.start()
+        for message in messages:
+            self.client.sendall(message)
+        self.client.shutdown(socket.SHUT_WR)
+        incoming, found = Incoming(self.client.recv, Limits()), []
+        while not found or found[-1].kind != Kind.CLOSE:
+            found.append(incoming.message())
+        with pytest.raises(EndedError):
+            incoming.message()
+        self.client.close()
+        thread.join(GUARD)
+        assert not thread.is_alive()
+        return found
+
+
+@pytest.fixture
+def lines(make_head):
+    """Two slices of three lines each; the first is complete at its last line, the second at CLOSE."""
+    return [
+        wire.acquisition_message(
+            make_head(line, slice=number, flags=(8,) if (number, line) == (0, 2) else ()), bytes(256)
+        )
+        for number in (0, 1)
+        for line in (0, 1, 2)
+    ]
+
+
+def test_a_whole_stream(make_xml, lines, caplog):
+    dialogue = Dialogue()
+    with caplog.at_level(logging.INFO, "upmri.server"):
+        found = dialogue.run(GO, wire.header_message(make_xml()), *lines, wire.close_message())
+    assert [message.kind for message in found] == [Kind.TEXT, Kind.IMAGE, Kind.TEXT, Kind.IMAGE, Kind.TEXT, Kind.CLOSE]
+    assert found[0].text == "reconstructing with sense; NOT FOR CLINICAL USE"
+    assert [found[at].text for at in (2, 4)] == [f"image {n}: slice {n - 1}, by sense in 0.25 s" for n in (1, 2)]
+    assert dialogue.connection.model == "brain"
+    assert dialogue.dispatcher.forgotten == [7]
+    assert dialogue.counters.get("streams_done_total") == 1
+    assert dialogue.counters.get("images_total") == 2
+    [record] = caplog.records
+    assert record.getMessage() == "stream_end"
+    expected = {"stream": 7, "code": "done", "method": "sense", "readouts": 6, "images": 2}
+    assert {key: record.facts[key] for key in expected} == expected
+
+
+@pytest.mark.parametrize(
+    ("sent", "code"),
+    [
+        (wire.config_text_message('{"method": "sense", "steps": true}'), "config"),
+        (wire.close_message(), "order"),
+        (b"\xff\xff", "protocol"),
+        (wire.config_text_message("x" * 70000), "limit:text_bytes"),
+        (GO + wire.header_message(b"<x/>"), "data"),
+        (GO, "cut"),
+    ],
+)
+def test_a_refused_stream(sent, code):
+    dialogue = Dialogue()
+    error, end = dialogue.run(sent)
+    assert error.text.startswith(ERROR)
+    assert end.kind == Kind.CLOSE
+    assert dialogue.counters.get("streams_refused_total", code) == 1
+    assert dialogue.connection.fault.code == code
+
+
+def test_readouts_that_come_after_their_slice_are_counted(make_xml, lines):
+    found = Dialogue().run(GO, wire.header_message(make_xml()), *lines[:3], lines[1], wire.close_message())
+    [note] = [message.text for message in found if "too late" in message.text]
+    assert note.startswith("1 readouts")
+
+
+def test_a_fault_of_the_program_is_named_by_its_kind_alone(make_xml, lines, caplog):
+    dialogue = Dialogue()
+    dialogue.dispatcher.error = ZeroDivisionError("Jane Doe")
+    with caplog.at_level(logging.INFO, "upmri.server"):
+        found = dialogue.run(GO, wire.header_message(make_xml()), *lines, wire.close_message())
+    assert found[-2].text == f"{ERROR}the server failed: ZeroDivisionError"
+    assert caplog.records[0].facts["kind"] == "ZeroDivisionError"
+    assert "Jane" not in caplog.text
+    assert dialogue.counters.get("streams_refused_total", "fault") == 1
+
+
+def test_another_thread_can_end_it():
+    dialogue = Dialogue()
+    dialogue.connection.fail(RefusedError("stopping", "the server is stopping"))
+    dialogue.connection.fail(RefusedError("late", "a second reason does not count"))
+    error, _ = dialogue.run(GO)
+    assert error.text == f"{ERROR}the server is stopping"
+    assert dialogue.counters.get("streams_refused_total", "stopping") == 1
+
+
+def test_a_client_that_is_not_served():
+    dialogue = Dialogue()
+    refuse = dialogue.connection.refuse
+    error, _ = dialogue.run(target=lambda: refuse(RefusedError("limit:clients", "busy")))
+    assert error.text == f"{ERROR}busy"
+    assert dialogue.dispatcher.forgotten == []
+
+
+def test_a_client_that_sends_nothing():
+    dialogue = Dialogue(begin_seconds=0.1)
+    thread = threading.Thread(target=dialogue.connection.run)
+    thread.start()
+    incoming = Incoming(dialogue.client.recv, Limits())
+    assert "begin_seconds" in incoming.message().text
+    dialogue.client.close()
+    thread.join(GUARD)
+    assert dialogue.counters.get("streams_refused_total", "limit:begin_seconds") == 1

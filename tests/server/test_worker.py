@@ -1,0 +1,93 @@
+"""The worker, in a thread of this process: jobs in, images out."""
+
+from __future__ import annotations
+
+import socket
+import threading
+
+import numpy as np
+import pytest
+
+import upmri
+from upmri import InputError
+from upmri.server import link
+from upmri.server.limits import Limits
+from upmri.server.wire import Incoming
+from upmri.server.worker import FrameWorker
+
+GUARD = 60  # seconds after which a failing test stops to wait
+JOB = {
+    "stream": 1, "begins": True, "forget": [], "method": "zero-filled", "settings": {}, "fitted": False, "seed": 0,
+    "max_bytes": 2**30,
+}  # fmt: skip
+
+
+@pytest.fixture
+def ask():
+    """``ask(job, buffers)``: the answers of a worker to a job."""
+    ours, theirs = socket.socketpair()
+    ours.settimeout(GUARD)
+    worker = FrameWorker(theirs, "cpu", "zero-filled")
+    thread = threading.Thread(target=worker.run)
+    thread.start()
+    ready, _ = link.receive_message(ours)
+    assert (ready["ready"], ready["device"]) == (True, "cpu")
+
+    def call(job, buffers):
+        link.send_message(ours, job, buffers)
+        found = [link.receive_message(ours)]
+        while not found[-1][0]["last"]:
+            found.append(link.receive_message(ours))
+        return found
+
+    with ours, theirs:
+        yield call
+        ours.close()
+        thread.join(GUARD)
+        assert not thread.is_alive()  # it ends with the connection
+
+
+@pytest.fixture
+def frame(small, messages):
+    """The XML of the small scan, and the headers and samples of its readouts."""
+    parts = iter((*messages(small), b""))
+    incoming = Incoming(lambda _: next(parts), Limits())
+    xml = incoming.message().body
+    lines = [incoming.message() for _ in range(32)]
+    return xml, [bytes(line.head) for line in lines], [line.body for line in lines]
+
+
+def test_a_frame_becomes_an_image(ask, frame, small):
+    xml, heads, bodies = frame
+    expected = upmri.reconstruct(upmri.load(small), "zero-filled", device="cpu").image[0].numpy()
+    for begins in (True, False):  # the second frame uses what the worker knows of the stream
+        shared = [[xml], [], []] if begins else []
+        [(answer, [pixels])] = ask(JOB | {"begins": begins}, [*shared, [], [], heads, bodies])
+        image = np.frombuffer(pixels, np.complex64).reshape(answer["shape"])
+        assert np.abs(image - expected).max() <= 1e-6 * np.abs(expected).max()
+        assert (answer["index"], answer["volume"], answer["readouts"]) == (0, False, 1)
+        assert answer["spacing"] == pytest.approx(upmri.load(small).spacing)
+
+
+def test_an_error_has_its_parts(ask, frame):
+    xml, heads, bodies = frame
+    wrong = [np.full(len(body) // 8, np.nan, np.complex64).tobytes() for body in bodies]
+    [(answer, [])] = ask(JOB, [[xml], [], [], [], [], heads, wrong])
+    assert answer["code"] == "data"
+    assert set(answer["error"]) == {"message", "field", "path"}
+    assert "finite" in str(InputError(**answer["error"]))
+    [(answer, _)] = ask(JOB, [[xml], [], [], [], [], heads, bodies])  # the next frame is reconstructed
+    assert "error" not in answer
+
+
+def test_a_fault_of_the_program_is_named_by_its_kind_alone(ask, frame):
+    _, heads, bodies = frame
+    [(answer, [])] = ask(JOB | {"begins": False}, [[], [], heads, bodies])  # of a stream that never began
+    assert answer["code"] == "fault"
+    assert answer["error"]["message"] == "the reconstruction failed: KeyError (a fault of the program)"
+
+
+def test_a_device_that_is_not_available():
+    ours, theirs = socket.socketpair()
+    with ours, theirs, pytest.raises(InputError, match="abacus"):
+        FrameWorker(theirs, "abacus", "zero-filled")
