@@ -189,4 +189,4 @@ def test_with_another_operator(phantom):
     own, known = Fourier(), SenseOperator(torch.ones(2, 1, 64, 60, dtype=torch.complex64), mask)
     problems = [Problem(A, A(phantom.to(torch.complex64)), sigma=0.01) for A in (own, known)]
     one, other = (upmri.reconstruct(problem, "l1-wavelet").image for problem in problems)
-    assert (one - other).norm() < 0.02 * other.norm()
+    assert (one - other).norm() < 0.05 * other.norm()
