@@ -1,4 +1,4 @@
-"""DDNM⁺ (Wang, Yu and Zhang 2023): a diffusion prior from full images; the data give its estimates their range."""
+"""DDNM⁺ (Wang, Yu and Zhang 2023): a diffusion prior from full images; estimates take their range from the data."""
 
 from __future__ import annotations
 
