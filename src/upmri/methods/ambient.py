@@ -84,10 +84,8 @@ class Ambient(ProximalDiffusion):
     ----------
     model
         Weights trained with ``method: ambient``.
-    steps, eta
-        Evaluations, and the share of the noise that is drawn anew.
-    weight
-        w of the step to the data, x̃₀ = argmin ‖x − x̂₀‖² + w ‖Ax − y‖².
+    steps, eta, weight
+        See :class:`~upmri.methods.dds.ProximalDiffusion`.
     """
 
     name = "ambient"

@@ -51,10 +51,8 @@ class Diffusion(Learned):
 
     Parameters
     ----------
-    model
-        Weights trained with ``method: ddnm``.
-    steps
-        Evaluations of the network.
+    model, steps
+        Weights trained with ``method: ddnm``, and the number of evaluations of the network.
     eta
         η, the share of the noise that is drawn anew at each step, 0 (determined by the first noise) to 1.
     """
