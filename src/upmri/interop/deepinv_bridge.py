@@ -16,7 +16,7 @@ from upmri.interop.modules import HoldsOperator
 from upmri.physics.operator import Operator
 from upmri.physics.solve import per_slice
 
-Prior = Callable[[Operator, Tensor, Tensor], Tensor]
+PriorFunction = Callable[[Operator, Tensor, Tensor], Tensor]
 """prior(operator, adjoint, sigma) → image."""
 
 
@@ -139,7 +139,7 @@ class _ToDeepinv(HoldsOperator, LinearPhysics):
         return to_channels(self.operator.solve(rhs, 1 / gamma))
 
 
-def prior_to_deepinv(prior: Prior, sigma: float | None = None) -> Reconstructor:
+def prior_to_deepinv(prior: PriorFunction, sigma: float | None = None) -> Reconstructor:
     """Use a prior of upmri as reconstruction model in deepinv: ``model(y, physics)``.
 
     Parameters
@@ -154,7 +154,7 @@ def prior_to_deepinv(prior: Prior, sigma: float | None = None) -> Reconstructor:
 
 
 class _PriorReconstructor(Reconstructor):
-    def __init__(self, prior: Prior, sigma: float | None) -> None:
+    def __init__(self, prior: PriorFunction, sigma: float | None) -> None:
         super().__init__()
         self.prior, self.sigma = prior, sigma
 
