@@ -133,9 +133,9 @@ def test_folds_hold_every_line_outside_the_calibration_region_once(mask, count, 
     outer[rows if len(mask) > 1 else slice(None), columns] = False
     if not outer.any():
         outer = mask & ~centre(mask)
-    parts = folds(mask, ROWS, count, torch.Generator().manual_seed(seed))
+    parts = folds(mask, ROWS, torch.Generator().manual_seed(seed), count)
     assert parts.shape == (count, *mask.shape)
     assert torch.equal(parts.sum(0), outer.int())
     sizes = parts.sum((1, 2))
     assert sizes.max() - sizes.min() <= 1
-    assert torch.equal(parts, folds(mask, ROWS, count, torch.Generator().manual_seed(seed)))
+    assert torch.equal(parts, folds(mask, ROWS, torch.Generator().manual_seed(seed), count))

@@ -11,9 +11,10 @@ from deepinv.physics import LinearPhysics
 from torch import Tensor, nn
 
 from upmri.core.errors import InputError
-from upmri.flow.path import Field, broadcast
+from upmri.flow.path import Field
 from upmri.interop.modules import HoldsOperator
 from upmri.physics.operator import Operator
+from upmri.physics.solve import per_slice
 
 Prior = Callable[[Operator, Tensor, Tensor], Tensor]
 """prior(operator, adjoint, sigma) → image."""
@@ -91,14 +92,14 @@ def from_deepinv_denoiser(denoiser: Denoiser, channels: int = 2, sigma_max: floa
 
     def velocity(z: Tensor, t: Tensor) -> Tensor:
         time = t.clamp(1e-4, sigma_max / (1 + sigma_max))
-        noisy = to_channels(z / broadcast(1 - time, z))
+        noisy = to_channels(z / per_slice(1 - time, z))
         sigma = (time / (1 - time)).to(noisy.dtype)
         if channels == 1:
             parts = denoiser(noisy.flatten(0, 1)[:, None], sigma.repeat_interleave(2))
             image = from_channels(parts.reshape(noisy.shape))
         else:
             image = from_channels(denoiser(noisy, sigma))
-        return (z - image) / broadcast(t.clamp_min(1e-4), z)
+        return (z - image) / per_slice(t.clamp_min(1e-4), z)
 
     return velocity
 
