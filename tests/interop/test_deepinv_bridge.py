@@ -2,6 +2,7 @@ import pytest
 import torch
 from torch import nn
 
+import upmri
 from upmri.core.errors import InputError
 from upmri.methods.pnp_flow import plug_and_play
 from upmri.physics.phantom import image
@@ -15,7 +16,7 @@ from upmri.interop.deepinv_bridge import from_channels, to_channels  # noqa: E40
 
 
 def peer(sense):
-    mask = sense.mask.expand(sense.shape).double()[:, None].expand(-1, 2, -1, -1)
+    mask = sense.mask.expand(sense.shape).to(sense.maps.real.dtype)[:, None].expand(-1, 2, -1, -1)
     return deepinv.physics.MultiCoilMRI(mask=mask, coil_maps=sense.maps)
 
 
@@ -136,3 +137,16 @@ def test_prior_as_reconstructor(sense, rng):
     with pytest.raises(InputError) as error:
         prior_to_deepinv(LeastSquares())(to_channels(y), to_deepinv(sense))
     assert error.value.field == "sigma"
+
+
+def test_the_shipped_prior_in_deepinv():
+    scan = simulate(image((64, 64)), 8, 4, noise=0.01)
+    operator = SenseOperator(scan.maps, scan.mask)
+    physics = to_deepinv(operator, deepinv.physics.GaussianNoise(0.01 / 2**0.5))
+    made = from_channels(prior_to_deepinv(upmri.prior("brain"))(to_channels(scan.kspace), physics))
+    ours = upmri.reconstruct(scan, "upmri", model="brain", device="cpu").image
+    assert torch.allclose(made, ours, atol=1e-4)
+
+
+def test_reconstructs(assert_reconstructs):
+    assert_reconstructs(lambda sense: from_deepinv(peer(sense), sense.shape))
