@@ -5,6 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from upmri.core.errors import InputError
 from upmri.learning.lines import LineSplit, folds
 from upmri.physics.masks import calibration_region, poisson_disc, random_lines
 from upmri.physics.problem import Problem
@@ -139,3 +140,11 @@ def test_folds_hold_every_line_outside_the_calibration_region_once(mask, count, 
     sizes = parts.sum((1, 2))
     assert sizes.max() - sizes.min() <= 1
     assert torch.equal(parts, folds(mask, ROWS, torch.Generator().manual_seed(seed), count))
+
+
+def test_without_lines_outside_the_centre_there_is_no_split():
+    mask = torch.zeros(1, 12, dtype=torch.bool)
+    mask[0, 4:8] = True
+    with pytest.raises(InputError) as error:
+        LineSplit().draw(mask, ROWS, torch.Generator())
+    assert error.value.field == "mask"

@@ -39,14 +39,14 @@ class HeldOut:
     def draw(cls, problem: Problem, share: float = 0.2) -> HeldOut:
         """Hold out a share of the lines of each slice, drawn with the slice's generator.
 
-        Calibration lines are never held out, because every scan that is reconstructed has them.
+        Calibration lines are held out only if there are no others, because every scan that is reconstructed has them.
         """
         _, _, held_out = LineSplit(loss=(share, share), calibration=0).draw_each(problem)
         return cls._split(problem, held_out)
 
     @classmethod
     def in_turn(cls, problem: Problem, turns: int) -> Iterator[HeldOut]:
-        """Hold out every line once, in ``turns`` parts; calibration lines are never held out."""
+        """Hold out every line once, in ``turns`` parts; calibration lines only if there are no others."""
         parts = draw_per_slice(partial(folds, count=turns), problem)
         for held_out in torch.stack(parts, 1):
             if held_out.any():
@@ -69,10 +69,11 @@ def gain_over_sense(reconstruct: Reconstruct, problem: Problem, turns: int = 8) 
     """10 log₁₀ of the error of SENSE over that of ``reconstruct``, in dB, on held-out lines of all slices.
 
     Each line is held out once, in ``turns`` parts; with fewer parts, too few lines of a sparse scan remain as input.
-    The parts are the same for every ``reconstruct``.
+    The parts are the same for every ``reconstruct``. The gain is 0 where there is nothing to compare: for slices of
+    zeros, or without lines outside the centre.
     """
     ours, sense = 0.0, 0.0
     for test in HeldOut.in_turn(problem.with_seeds(0), turns):
         ours += test.error(reconstruct(test.inputs)).sum().item()
         sense += test.error(test.sense()).sum().item()
-    return 10 * math.log10(sense / ours)
+    return 10 * math.log10(sense / ours) if ours and sense else 0.0

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from upmri.core.errors import InputError
 from upmri.learning.regions import calibration, centre, draw_per_slice
 from upmri.physics.problem import Problem
 
@@ -46,6 +47,8 @@ class LineSplit:
         if not loss.any():
             outer = mask & (likely > 0)
             candidates = (outer if outer.any() else mask & ~middle).flatten().nonzero().flatten()
+            if not len(candidates):
+                raise InputError("expected sampled lines outside the centre, found none to compare with", field="mask")
             pick = candidates[torch.randint(len(candidates), (1,), generator=generator)]
             loss.view(-1)[pick] = True
         path = mask & ~loss & (torch.rand(mask.shape, generator=generator) < path_share * likely)

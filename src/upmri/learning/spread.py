@@ -41,18 +41,18 @@ def fit_spread(reconstruct: Reconstruct, problems: Iterable[Problem]) -> dict[st
     """
     ratios, unknowns = [], []
     for problem in problems:
-        true, predicted, given = torch.zeros_like(problem.sigma), torch.zeros_like(problem.sigma), []
+        true, predicted, of_inputs = torch.zeros_like(problem.sigma), torch.zeros_like(problem.sigma), []
         for test in HeldOut.in_turn(problem, _TURNS):
             image = reconstruct(test.inputs)
-            off = bootstrap_errors(reconstruct, test.inputs, image, problem.generators, 1)
+            errors = bootstrap_errors(reconstruct, test.inputs, image, problem.generators, 1)
             lines = test.lines.operator
-            predicted += lines(off).abs().square().sum((0, 2, 3, 4))
+            predicted += lines(errors).abs().square().sum((0, 2, 3, 4))
             height, coils = problem.kspace.shape[-2], problem.kspace.shape[1]
             samples = coils * test.lines.lines.to(problem.device).expand(-1, height, -1).sum((1, 2))
             true += test.error(image) - problem.sigma.square() * samples
-            given.append(test.inputs.unknowns)
+            of_inputs.append(test.inputs.unknowns)
         ratios.append((true / predicted).clamp(*_RATIOS).sqrt())
-        unknowns.append(torch.stack(given).mean(0))
+        unknowns.append(torch.stack(of_inputs).mean(0))
     y = torch.cat(ratios).log()
     x = (torch.cat(unknowns) / _UNKNOWNS).log().to(y)
     exponent = (x - x.mean()) @ (y - y.mean()) / len(x) / (x.var(correction=0) + _SIMILAR)
