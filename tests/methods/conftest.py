@@ -8,6 +8,7 @@ import torch
 import upmri
 from upmri.methods.prior import Prior
 from upmri.physics.fourier import fft2c, ifft2c
+from upmri.physics.operator import Operator
 from upmri.physics.problem import Problem
 from upmri.physics.sense import SenseOperator
 from upmri.weights.files import load_prior, save_weights
@@ -61,6 +62,30 @@ def with_network():
     def make(file, network):
         known = load_prior(file)
         return Prior(network, known.objective, known.method, source=known.source, card=known.card)
+
+    return make
+
+
+class Own(Operator):
+    """An operator of a user: the lines and coils of another one, and no mask."""
+
+    def __init__(self, operator):
+        self.known, self.shape = operator, operator.shape
+
+    def forward(self, image):
+        return self.known(image)
+
+    def adjoint(self, data):
+        return self.known.H(data)
+
+
+@pytest.fixture(scope="session")
+def own_operator():
+    """``own_operator(scan)``: two problems of a scan, with an operator of the user and with that of the package."""
+
+    def make(scan):
+        known = SenseOperator(scan.maps, scan.mask)
+        return [Problem(operator, scan.kspace, sigma=scan.noise) for operator in (Own(known), known)]
 
     return make
 

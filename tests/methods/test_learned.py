@@ -183,6 +183,15 @@ def test_shipped_weights_are_for_all_methods_of_their_owner(models, monkeypatch)
 
 
 @pytest.mark.parametrize("method", OWNERS)
+def test_an_operator_of_the_user(scan, models, own_operator, method):
+    one, other = (
+        upmri.reconstruct(problem, method, model=models[OWNERS[method]], steps=3).image
+        for problem in own_operator(scan)
+    )
+    assert (one - other).norm() < 1e-3 * other.norm()
+
+
+@pytest.mark.parametrize("method", OWNERS)
 def test_their_descriptions(method):
     kind = find_method(method)
     assert (kind.name, kind.weights_of or method, kind.objective) == (

@@ -81,7 +81,7 @@ class Denoiser(nn.Module):
         return (z - ifft2c(gain * fft2c(z))) / t
 
 
-@pytest.mark.parametrize("given", ["model", "instance"])
+@pytest.mark.parametrize("given", ["model", "instance", "function"])
 def test_a_denoiser_from_outside(rng, given):
     """One coil that sees everything equally: every frequency by itself, in closed form."""
     frequencies = torch.stack(torch.meshgrid(torch.arange(-4.0, 4), torch.arange(-6.0, 6), indexing="ij"))
@@ -89,8 +89,9 @@ def test_a_denoiser_from_outside(rng, given):
     kspace = mask[:, None] * (spectrum.sqrt() * rng(1, 1, 8, 12, dtype=torch.complex64))
     operator = SenseOperator(torch.ones(1, 1, 8, 12, dtype=torch.complex64), mask)
     problem = Problem(operator, kspace, sigma=0.01, seeds=3)
-    prior = Prior(Denoiser(spectrum), FlowObjective(), "ot-ode")
-    method, settings = ("pnp-flow", {"model": prior}) if given == "model" else (PnpFlow(model=prior), {})
+    velocity = Denoiser(spectrum)
+    prior = Prior(velocity.forward if given == "function" else velocity, FlowObjective(), "ot-ode")
+    method, settings = ("pnp-flow", {"model": prior}) if given != "instance" else (PnpFlow(model=prior), {})
     rec = upmri.reconstruct(problem, method, steps=10, draws=2, alpha=0.5, **settings)
     generator, y = torch.Generator().manual_seed(3), kspace[:, 0] / problem.scale
     x = y

@@ -108,6 +108,12 @@ def test_everything_is_in_the_units_of_the_scan(scan, models, method):
 
 
 @every
+def test_an_operator_of_the_user(scan, models, own_operator, method):
+    one, other = (upmri.reconstruct(problem, method, model=models[method]).image for problem in own_operator(scan))
+    assert (one - other).norm() < 1e-3 * other.norm()
+
+
+@every
 def test_points_instead_of_lines(models, method):
     full = upmri.simulate(images()[:1], coils=4, acceleration=1, noise=0.02)
     mask = poisson_disc((32, 32), 2, (10, 10))

@@ -96,6 +96,15 @@ def test_one_evaluation_instead_of_the_algorithm(scan, model):
     assert (image - recon(scan, model, iterations=7, null_noise=False).image).norm() > 1e-3 * image.norm()
 
 
+@pytest.mark.parametrize("settings", [{"null_noise": True}, {"single_evaluation": True}])
+def test_an_operator_of_the_user(scan, model, own_operator, settings):
+    one, other = (
+        upmri.reconstruct(problem, "upmri-paper", model=model, iterations=5, **settings).image
+        for problem in own_operator(scan)
+    )
+    assert (one - other).norm() < 1e-3 * other.norm()
+
+
 def test_everything_scales_with_the_scan(scan, model):
     loud = replace(scan, kspace=1000 * scan.kspace, noise=1000 * scan.noise)
     one, other = (recon(s, model, steps=3, iterations=8).image for s in (scan, loud))
