@@ -59,7 +59,9 @@ def test_the_first_objects_have_an_example(name: str) -> None:
 
 def documented() -> list[str]:
     """Names of the objects in the API reference."""
-    return re.findall(r"^\.\. (?:auto)?(?:function|class|exception|data):: ([\w.]+)", REFERENCE.read_text(), re.MULTILINE)
+    return re.findall(
+        r"^\.\. (?:auto)?(?:function|class|exception|data):: ([\w.]+)", REFERENCE.read_text(), re.MULTILINE
+    )
 
 
 def test_the_reference_has_every_public_name() -> None:

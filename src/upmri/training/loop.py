@@ -56,10 +56,10 @@ def train(
 
     Examples
     --------
-    Two steps with twelve small slices; a real run has thousands of both.
+    Two steps with eight small slices; a real run has thousands of both.
 
     >>> import torch, upmri
-    >>> scan = upmri.simulate(torch.ones(12, 32, 32), coils=4, acceleration=2)
+    >>> scan = upmri.simulate(torch.ones(8, 32, 32), coils=4, acceleration=1.5)
     >>> path = scan.save("scan.h5")
     >>> config = {
     ...     "output": "run", "train": {"scans": ["scan.h5"]}, "steps": 2, "batch": 1, "device": "cpu",
