@@ -49,7 +49,8 @@ def test_examples_of_a_module_run(name: str, tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(formats, "_registered", list(formats._registered))
     monkeypatch.setattr(formats, "_writers", dict(formats._writers))
     result = doctest.testmod(importlib.import_module(name), report=True)
-    assert result.attempted and not result.failed
+    assert result.attempted
+    assert not result.failed
 
 
 @pytest.mark.parametrize("name", [f"{home}.{name}" for home, names in FIRST.items() for name in names])
