@@ -51,7 +51,7 @@ def load(path: str | Path, slices: SliceSelection = None, *, max_bytes: int = MA
     Examples
     --------
     >>> import numpy as np, upmri
-    >>> np.save("scan.npy", np.ones((2, 4, 32, 24), np.complex64))  # slice, coil, readout, phase
+    >>> np.save("scan.npy", np.ones((2, 4, 32, 24), np.complex64))
     >>> upmri.load("scan.npy").kspace.shape
     torch.Size([2, 4, 32, 24])
     >>> len(upmri.load("scan.npy", slices="1:"))
