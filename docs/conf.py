@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pydoc
 import re
 import shutil
 import sys
@@ -27,14 +28,17 @@ exclude_patterns = ["_build", "gallery/*.ipynb", "gallery/*.py", "gallery/*.json
 nitpicky = True
 # Other projects' pages would have to be asked for over the network; their names stay plain text.
 nitpick_ignore_regex = [
-    ("py:.*", r"(torch|numpy|np|nn|matplotlib|pathlib|collections|typing|Any|ABC|abc)(\..*)?"),
     (
         "py:.*",
-        r"(Tensor|ArrayLike|Path|Figure|Callable|Counting|Iterable|Iterator|Mapping|Sequence|NDArray|Generator|Self|optional)",
+        r"(torch|numpy|np|nn|matplotlib|os|pathlib|collections|typing|Any|ABC|abc|deepinv|mrinufft|mrpro|sigpy)(\..*)?",
     ),
-    # Names of the package that are told in prose, not page by page.
-    ("py:.*", r"(upmri\.)?(Image|Per|Slices|Settings|Anatomy|Solver|Result|Batch|Problem|TrainConfig|Selection)"),
-    ("py:.*", r"upmri\.(formats|physics|training|evaluation|methods|scan|selection)\..*"),
+    (
+        "py:.*",
+        r"(Tensor|ArrayLike|Path|Figure|Callable|Iterable|Iterator|Mapping|Sequence|NDArray|Generator|Self|optional)",
+    ),
+    # Aliases and type variables of the package, and modules, which have no place of their own in the reference.
+    ("py:class", r"(.*\.)?(Anatomy|Counting|Field|Result|T)"),
+    ("py:mod", r"upmri\..*"),
     ("py:.*", r"float64.*|\(.*|in the units.*"),
 ]
 
@@ -44,6 +48,7 @@ myst_heading_anchors = 3
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 autodoc_preserve_defaults = True  # names of constants, not what they are on this machine
+autodoc_mock_imports = ["deepinv", "mrinufft", "mrpro", "sigpy"]  # which the functions of `upmri.interop` need
 autodoc_typehints_format = "short"
 python_use_unqualified_type_names = True
 napoleon_google_docstring = False
@@ -73,7 +78,7 @@ html_theme_options = {
 _SCRIPTS = HERE / "_build" / "examples"
 _ORDER = (
     "first_reconstruction", "own_kspace", "compare_methods", "how_sure", "train_prior", "export",
-    "add_method", "add_format", "real_brain",
+    "own_operator", "own_training_loop", "radial", "add_method", "add_format", "real_brain",
 )  # fmt: skip
 
 
@@ -107,7 +112,7 @@ _copy_scripts()
 sphinx_gallery_conf = {
     "examples_dirs": str(_SCRIPTS),
     "gallery_dirs": "gallery",
-    "filename_pattern": r"/(?!real_brain)\w+\.py$",  # that one needs data
+    "filename_pattern": r"/(?!real_brain|radial)\w+\.py$",  # the first needs data, the second mri-nufft
     "within_subsection_order": "conf.order",
     "image_scrapers": ("conf.scrape",),
     "reset_modules": (),
@@ -137,11 +142,16 @@ def _link(app: Sphinx, docname: str, source: list[str]) -> None:  # noqa: ARG001
 _LITERAL = re.compile(r"(``.*?``|`[^`]*`)")
 
 
+def _escape(text: str, *, after_literal: bool) -> str:
+    text = text.replace("|", r"\|").replace("*", r"\*")
+    return rf"\ {text}" if after_literal and text[:1].isalnum() else text  # ``n``² is markup only with a space
+
+
 def _plain(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:  # noqa: ARG001
     """Docstrings write |x| and A* as mathematics does; neither is meant as markup."""
     for i, line in enumerate(lines):
         parts = _LITERAL.split(line)
-        lines[i] = "".join(p if at % 2 else p.replace("|", r"\|").replace("*", r"\*") for at, p in enumerate(parts))
+        lines[i] = "".join(p if at % 2 else _escape(p, after_literal=at > 0) for at, p in enumerate(parts))
     if what == "property" and lines:
         lines[0] = lines[0].replace(": ", " – ")  # napoleon takes what stands before a colon for a type
 
@@ -154,28 +164,25 @@ def _default(app: Sphinx, what: str, name: str, obj: Any, options: Any, signatur
     return signature and _ARRAY.sub("ArrayLike", signature.replace("<factory>", "...")), returns
 
 
-# The public names of what lives deeper.
-_HOME = {
-    "upmri.core.scan.Scan": "upmri.Scan",
-    "upmri.core.scan.Reconstruction": "upmri.Reconstruction",
-    "upmri.core.errors.InputError": "upmri.InputError",
-    "Scan": "upmri.Scan",
-    "Reconstruction": "upmri.Reconstruction",
-    "InputError": "upmri.InputError",
-    "Method": "upmri.methods.base.Method",
-    "Problem": "upmri.methods.base.Problem",
-    "Lesson": "upmri.methods.base.Lesson",
-    "Estimate": "upmri.methods.base.Estimate",
-    "SenseOperator": "upmri.physics.SenseOperator",
-    "upmri.physics.sense.SenseOperator": "upmri.physics.SenseOperator",
-    "Source": "upmri.formats.Source",
-    "upmri.formats.source.Source": "upmri.formats.Source",
-    "upmri.methods": "upmri.methods.names",
-}
+def _places() -> dict[str, str]:
+    """Return the place of each object in the reference, by the full name of its definition and by its own name."""
+    text = (HERE / "api.rst").read_text(encoding="utf-8")
+    names = re.findall(r"^\.\. auto(?:function|class|exception):: ([\w.]+)", text, re.MULTILINE)
+    places: dict[str, str] = {}
+    for name in names:
+        module, _, last = name.rpartition(".")
+        places.setdefault(last, name)
+        if not module.startswith("upmri.interop"):  # whose functions need other packages
+            found = getattr(pydoc.locate(module), last)
+            places[f"{found.__module__}.{found.__qualname__}"] = name
+    return places
+
+
+_PLACES = _places()
 
 
 def _find(app: Sphinx, env: Any, node: Any, contnode: Any) -> Any:
-    home = _HOME.get(node.get("reftarget", ""))
+    home = _PLACES.get(node.get("reftarget", ""))
     if node.get("refdomain") != "py" or home is None:
         return None
     domain = env.get_domain("py")

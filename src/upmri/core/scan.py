@@ -39,6 +39,17 @@ class Scan:
         Voxel size in mm along (readout, phase, slice).
     name, meta
         A label, and everything else that the file contains (JSON values).
+
+    Examples
+    --------
+    >>> import numpy as np, upmri
+    >>> kspace = np.ones((8, 64, 48), np.complex64)  # coil, readout, phase
+    >>> kspace[..., 1::2] = 0  # lines that were not sampled
+    >>> scan = upmri.Scan(kspace=kspace, name="demo")
+    >>> scan
+    Scan 'demo': 1 slice × 8 coils × 64 × 48, acceleration 2.00
+      maps: no, reference: no, noise: unknown
+      spacing: unknown
     """
 
     kspace: Tensor
@@ -140,6 +151,15 @@ class Reconstruction:
         Versions of the programs used, by name; empty if not known.
     spacing, name, meta
         Copied from the scan.
+
+    Examples
+    --------
+    >>> import torch, upmri
+    >>> scan = upmri.simulate(torch.ones(1, 32, 32), coils=4, acceleration=2)
+    >>> rec = upmri.reconstruct(scan, "zero-filled")
+    >>> rec.image.shape, rec.method
+    (torch.Size([1, 32, 32]), 'zero-filled')
+    >>> path = rec.save("image.npy")
     """
 
     image: Tensor

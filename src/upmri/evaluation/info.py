@@ -40,8 +40,8 @@ def info(scan: Scan | Any) -> dict[str, Any]:
 
     Examples
     --------
-    >>> import numpy as np
-    >>> facts = info(np.ones((8, 64, 48), np.complex64))
+    >>> import numpy as np, upmri
+    >>> facts = upmri.info(np.ones((8, 64, 48), np.complex64))
     >>> facts["coils"], facts["matrix"], facts["acceleration"]
     (8, [64, 48], 1.0)
     """

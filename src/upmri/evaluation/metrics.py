@@ -103,6 +103,14 @@ def evaluate(
         x₀, of the same shape; by default the reference of the reconstruction.
     support
         Region to compare, bool (slice, H, W) or (H, W).
+
+    Examples
+    --------
+    >>> import torch, upmri
+    >>> scan = upmri.simulate(torch.ones(1, 32, 32), coils=4, acceleration=2)
+    >>> scores = upmri.evaluate(upmri.reconstruct(scan, "sense"))
+    >>> list(scores), scores["psnr"] > 30
+    (['psnr', 'ssim', 'nmse'], True)
     """
     image = rec.image if isinstance(rec, Reconstruction) else rec
     if reference is None and isinstance(rec, Reconstruction):

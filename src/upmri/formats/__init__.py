@@ -47,6 +47,15 @@ def load(path: str | Path, slices: SliceSelection = None, *, max_bytes: int = MA
         others are not read from disk.
     max_bytes
         Most bytes of memory for the scan; a larger one is refused before memory is allocated.
+
+    Examples
+    --------
+    >>> import numpy as np, upmri
+    >>> np.save("scan.npy", np.ones((2, 4, 32, 24), np.complex64))
+    >>> upmri.load("scan.npy").kspace.shape
+    torch.Size([2, 4, 32, 24])
+    >>> len(upmri.load("scan.npy", slices="1:"))
+    1
     """
     with open_source(path, max_bytes=max_bytes) as source:
         return source.read(slices)

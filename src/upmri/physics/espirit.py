@@ -45,6 +45,16 @@ def estimate_maps(
         Patch singular values below this share of the largest count as noise.
     crop
         Points whose eigenvalue is lower lie outside the object: all maps are 0 there, and Σ|S_c|² = 1 elsewhere.
+
+    Examples
+    --------
+    >>> import numpy as np, upmri
+    >>> image = np.zeros((48, 48))
+    >>> image[8:40, 12:36] = 1
+    >>> scan = upmri.simulate(image, coils=4, acceleration=2)
+    >>> measured = upmri.Scan(kspace=scan.kspace, mask=scan.mask)  # no maps
+    >>> upmri.estimate_maps(measured).maps.shape
+    torch.Size([1, 4, 48, 48])
     """
     maps = []
     for kspace, mask in zip(scan.kspace, scan.mask, strict=True):

@@ -58,6 +58,16 @@ def simulate(
     -------
     Scan
         With ``maps``, ``reference`` x and ``noise``; ``meta["simulated"]`` says how it was made.
+
+    Examples
+    --------
+    >>> import numpy as np, upmri
+    >>> image = np.zeros((48, 48))
+    >>> image[8:40, 12:36] = 1
+    >>> upmri.simulate(image, coils=8, acceleration=4)
+    Scan 'simulated': 1 slice × 8 coils × 48 × 48, acceleration 4.00
+      maps: yes, reference: yes, noise: 0.01
+      spacing: unknown
     """
     if not (math.isfinite(noise) and noise >= 0):
         raise InputError(f"expected a finite σ₀ ≥ 0, got {noise}", field="noise")

@@ -53,6 +53,21 @@ def train(
         Without it a folder that has a checkpoint is refused.
     progress
         Whether to show a bar with the remaining time.
+
+    Examples
+    --------
+    Two steps with eight small slices; a real run has thousands of both.
+
+    >>> import torch, upmri
+    >>> scan = upmri.simulate(torch.ones(8, 32, 32), coils=4, acceleration=1.5)
+    >>> path = scan.save("scan.h5")
+    >>> config = {
+    ...     "output": "run", "train": {"scans": ["scan.h5"]}, "steps": 2, "batch": 1, "device": "cpu",
+    ...     "objective": {"cascades": 1, "width": 4},
+    ... }
+    >>> weights = upmri.train(config)
+    >>> upmri.reconstruct(scan[0], model=weights, device="cpu").image.shape
+    torch.Size([1, 32, 32])
     """
     config = read_config(config)
     method, objective = _method(config)
