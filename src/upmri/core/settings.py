@@ -1,43 +1,31 @@
 """From YAML to dataclasses: every key known, every value of its type, or an :class:`InputError` with the field.
 
-pydantic and yaml are imported where they are used: dataclasses that are constructed directly do not need them.
+The header of a weights file is checked in the same way. yaml is imported where it is used: training and inference run
+where only torch, numpy and safetensors are installed.
 """
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import dataclasses
-import functools
 import re
 import reprlib
+import types
 import typing
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from upmri.core.errors import InputError
 from upmri.core.legacy import rename_old_keys
 
-if TYPE_CHECKING:
-    from pydantic_core import ErrorDetails, SchemaValidator
-
 T = TypeVar("T")
-_Place = tuple[int | str, ...]
 
 # YAML 1.1 reads 5e-4 as text, because it has no point. Here it is a number.
 _EXPONENT = re.compile(r"[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$")
 
-# What is expected, by pydantic's type of error.
-_EXPECTED = {
-    "bool_type": "true or false",
-    "dataclass_type": "keys and values",
-    "dict_type": "keys and values",
-    "float_type": "a number",
-    "int_type": "a whole number",
-    "invalid_key": "text as key",
-    "string_type": "text",
-    "tuple_type": "a list",
-}
+_EXPECTED = {bool: "true or false", float: "a number", int: "a whole number", str: "text"}
 
 
 def read_mapping(source: Mapping[str, Any] | str | Path, changes: tuple[str, ...] = ()) -> dict[str, Any]:
@@ -71,76 +59,106 @@ def build(kind: type[T], value: Any, field: str = "") -> T:
     InputError
         For the first wrong, missing or unknown key.
     """
-    if isinstance(value, kind):  # works without pydantic
+    return typing.cast(T, _convert(kind, value, field))
+
+
+def _convert(kind: Any, value: Any, place: str) -> Any:
+    """Return a value as the type that an annotation names, or raise an InputError with its place."""
+    if kind is Any:
         return value
-    from pydantic import ValidationError
-
-    try:
-        (built,) = _validator(kind).validate_python([value])  # type: ignore[arg-type]  # a class is hashable
-    except ValidationError as error:
-        details = error.errors(include_url=False)
-        # A misspelt key is also a missing one; the first says more.
-        first = min(details, key=lambda detail: detail["type"] != "unexpected_keyword_argument")
-        raise _input_error(kind, first, field) from error
-    return typing.cast(T, built)
-
-
-@functools.cache
-def _validator(kind: Any) -> SchemaValidator:
-    from pydantic import ConfigDict, TypeAdapter
-    from pydantic_core import SchemaValidator
-
-    # TypeAdapter takes no configuration for a dataclass, but that of a list holds for all dataclasses in it.
-    adapter = TypeAdapter(list[kind], config=ConfigDict(strict=True, extra="forbid"))
-    return SchemaValidator(_open_containers(adapter.core_schema))
-
-
-def _open_containers(schema: Any) -> Any:
-    """Return a pydantic schema in which dataclasses accept mappings, and tuples lists; all else stays strict."""
-    if isinstance(schema, list):
-        return [_open_containers(part) for part in schema]
-    if not isinstance(schema, dict):
-        return schema
-    schema = {key: _open_containers(part) for key, part in schema.items()}
-    return schema | {"strict": False} if schema.get("type") in ("dataclass", "tuple") else schema
-
-
-def _input_error(kind: Any, detail: ErrorDetails, field: str) -> InputError:
-    """Return what pydantic found as one InputError."""
-    reason, place, context = detail["type"], detail["loc"][1:], detail.get("ctx", {})
-    own = context.get("error")
-    if isinstance(own, InputError):  # raised by the dataclass itself
-        return own.within(field=_dotted(field, place) or None)
-    if reason == "unexpected_keyword_argument":
-        message = f"unknown; expected one of {', '.join(_names(kind, place[:-1]))}"
-    elif reason == "missing" and isinstance(place[-1], str):
-        message = "missing"
-    else:
-        expected = _EXPECTED.get(reason) or context.get("expected") or detail["msg"]
-        if reason == "too_long":
-            expected = f"{context['max_length']} values"
-        elif reason == "missing":  # in a list: its length is wrong, not one of its values
-            expected, place = f"at least {int(place[-1]) + 1} values", place[:-1]
-        # A value from a file may be long or deeply nested.
-        message = f"expected {expected}, got {reprlib.repr(detail['input'])}"
-    return InputError(message, field=_dotted(field, place) or None)
-
-
-def _dotted(field: str, place: _Place) -> str:
-    for key in place:
-        field += f"[{key}]" if isinstance(key, int) else f".{key}" if field else key
-    return field
-
-
-def _names(kind: Any, place: _Place) -> list[str]:
-    """Return the field names of the dataclass at a place inside a type."""
+    origin, inner = typing.get_origin(kind), typing.get_args(kind)
+    if origin in (typing.Union, types.UnionType):
+        return _any_of(inner, value, place)
+    if origin is Literal:
+        if not any(type(value) is type(choice) and value == choice for choice in inner):
+            raise _wrong(" or ".join(map(repr, inner)), value, place)
+        return value
+    if origin is tuple:
+        return _tuple(inner, value, place)
+    if origin is dict:
+        key_kind, value_kind = inner
+        items = _mapping(value, place).items()
+        return {_key(key_kind, key, place): _convert(value_kind, item, _below(place, key)) for key, item in items}
     if dataclasses.is_dataclass(kind):
-        if not place:
-            return [field.name for field in dataclasses.fields(kind)]
-        return _names(typing.get_type_hints(kind).get(str(place[0])), place[1:])
-    # An index leads into a tuple, a key into a dict, and nothing into an optional value.
-    rest = place[1:] if typing.get_origin(kind) in (tuple, dict) else place
-    return next((names for inner in typing.get_args(kind) if (names := _names(inner, rest))), [])
+        return _dataclass(kind, value, place)
+    return _plain(kind, value, place)
+
+
+def _plain(kind: Any, value: Any, place: str) -> Any:
+    """Check a number, a text or an instance of a class. bool is not a number, and int is a float."""
+    numbers = (int, float) if kind is float else kind
+    if not isinstance(value, numbers) or (isinstance(value, bool) and kind is not bool):
+        raise _wrong(_EXPECTED.get(kind, str(kind)), value, place)
+    try:
+        return float(value) if kind is float else value
+    except OverflowError as error:
+        raise _wrong("a number", value, place) from error
+
+
+def _any_of(kinds: tuple[Any, ...], value: Any, place: str) -> Any:
+    """Return a value as the first of several types that it fits."""
+    if value is None and type(None) in kinds:
+        return None
+    *others, last = [kind for kind in kinds if kind is not type(None)]
+    for kind in others:
+        with contextlib.suppress(InputError):
+            return _convert(kind, value, place)
+    return _convert(last, value, place)
+
+
+def _tuple(kinds: tuple[Any, ...], value: Any, place: str) -> tuple[Any, ...]:
+    if not isinstance(value, list | tuple):
+        raise _wrong("a list", value, place)
+    if kinds[-1] is ...:
+        kinds = kinds[:1] * len(value)
+    if len(value) != len(kinds):
+        raise _wrong(f"{len(kinds)} values", value, place)
+    return tuple(_convert(kind, item, f"{place}[{i}]") for i, (kind, item) in enumerate(zip(kinds, value, strict=True)))
+
+
+def _dataclass(kind: Any, value: Any, place: str) -> Any:
+    if isinstance(value, kind):
+        return value
+    mapping = {_key(str, key, place): item for key, item in _mapping(value, place).items()}
+    fields = {field.name: field for field in dataclasses.fields(kind) if field.init}
+    for key in mapping:  # first: a misspelt key is also a missing one, and says more
+        if key not in fields:
+            raise InputError(f"unknown; expected one of {', '.join(fields)}", field=_below(place, key))
+    hints, values = typing.get_type_hints(kind), {}
+    for name, field in fields.items():
+        if name in mapping:
+            values[name] = _convert(hints[name], mapping[name], _below(place, name))
+        elif field.default is field.default_factory is dataclasses.MISSING:
+            raise InputError("missing", field=_below(place, name))
+    try:
+        return kind(**values)
+    except InputError as error:
+        raise error.within(field=place or None) from error
+    except ValueError as error:
+        raise InputError(str(error), field=place or None) from error
+
+
+def _mapping(value: Any, place: str) -> Mapping[Any, Any]:
+    if not isinstance(value, Mapping):
+        raise _wrong("keys and values", value, place)
+    return value
+
+
+def _key(kind: Any, key: Any, place: str) -> Any:
+    if kind is str and not isinstance(key, str):
+        raise _wrong("text as key", key, _below(place, key))
+    return key
+
+
+def _below(place: str, key: Any) -> str:
+    if not isinstance(key, str):
+        return f"{place}[{key!r}]"
+    return f"{place}.{key}" if place else key
+
+
+def _wrong(expected: str, value: Any, place: str) -> InputError:
+    # A value from a file may be long or deeply nested.
+    return InputError(f"expected {expected}, got {reprlib.repr(value)}", field=place or None)
 
 
 def _read(path: Path, above: tuple[Path, ...] = ()) -> dict[str, Any]:
