@@ -1,4 +1,4 @@
-"""Small anatomies to learn from, prepared once, and the configuration of a run that takes a second."""
+"""Small images, the slices prepared from them, and the configuration of a run that takes a second."""
 
 import random
 from functools import partial
@@ -36,13 +36,13 @@ def heads(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def simulated(heads):
-    """How scans of them are simulated; together they have every line."""
+    """Settings to simulate scans of them; together these scans have every line."""
     return DataConfig(images=(str(heads),), coils=4, accelerations=RATES)
 
 
 @pytest.fixture(scope="session")
 def cache(simulated, tmp_path_factory):
-    """A folder where those slices lie prepared."""
+    """A folder with those slices, prepared."""
     folder = tmp_path_factory.mktemp("cache")
     prepare(simulated, folder)
     return folder
@@ -50,13 +50,13 @@ def cache(simulated, tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def make_config(heads, cache):
-    """``make_config(folder, lesson, **changes)``: a run of a tiny network; ``lesson`` changes settings of its own."""
+    """``make_config(folder, objective, **changes)``: a run of a tiny network, with changes to the objective."""
 
-    def make(folder, lesson=None, **changes):
+    def make(folder, objective=None, **changes):
         plain = {
             "output": str(folder / "run"),
             "train": {"images": [str(heads)], "coils": 4, "accelerations": list(RATES)},
-            "lesson": {"cascades": 1, "width": 16, "path_every": 2} | (lesson or {}),
+            "objective": {"cascades": 1, "width": 16, "path_every": 2} | (objective or {}),
             "steps": 4,
             "batch": 2,
             "rate": 1e-3,

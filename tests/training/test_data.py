@@ -14,12 +14,12 @@ from safetensors.torch import load_file, save_file
 import upmri
 from upmri.core.errors import InputError
 from upmri.flow.path import TimeLaw
-from upmri.learning.lines import SplitLaw
+from upmri.learning.lines import LineSplit
 from upmri.physics.fourier import fft2c
 from upmri.physics.masks import poisson_disc, random_lines
 from upmri.physics.sense import SenseOperator
 from upmri.training.config import DataConfig
-from upmri.training.data import Batch, Slices
+from upmri.training.data import PreparedSlices
 from upmri.training.prepare import prepare
 
 CPU = torch.device("cpu")
@@ -40,7 +40,7 @@ def save_scan(path, shape=SHAPE, slices=1, acceleration=2.0, noise=0.0, seed=0, 
 
 
 def read(files):
-    return Slices(files, CPU).collect(range(len(files)), seeds=range(len(files)))
+    return PreparedSlices(files, CPU).collect(range(len(files)), seeds=range(len(files)))
 
 
 def content(files):
@@ -70,7 +70,7 @@ def test_a_slice_does_not_depend_on_how_its_path_is_spelt(heads, simulated, cach
 
 
 def test_a_slice_is_the_same_in_every_epoch_but_for_its_split(simulated, cache):
-    slices = Slices(prepare(simulated, cache), CPU)
+    slices = PreparedSlices(prepare(simulated, cache), CPU)
     seen, splits = {}, {}
     for step in range(3 * slices.epoch(4)):
         batch = slices.batch(step, 4, seed=0, flips=False)
@@ -78,7 +78,7 @@ def test_a_slice_is_the_same_in_every_epoch_but_for_its_split(simulated, cache):
             slice_ = (batch.kspace[i], batch.maps[i], batch.mask[i], batch.sigma[i], batch.reference[i])
             key = round(float(batch.kspace[i].abs().sum()), 2)
             assert all(torch.equal(a, b) for a, b in zip(slice_, seen.setdefault(key, slice_), strict=True))
-            split = torch.stack(SplitLaw().draw(batch.lines[i], SHAPE[0], generator))
+            split = torch.stack(LineSplit().draw(batch.lines[i], SHAPE[0], generator))
             splits.setdefault(key, []).append(split)
     assert len(seen) == 16
     for drawn in splits.values():
@@ -178,11 +178,11 @@ def test_a_scan_without_a_reference(tmp_path):
 def test_a_supervised_lesson_is_told_of_any_slice_without_a_reference(tmp_path):
     save_scan(tmp_path / "with.h5")
     first = prepare(DataConfig(scans=(str(tmp_path / "with.h5"),)), tmp_path / "cache")
-    Slices(first, CPU).need_truth()
+    PreparedSlices(first, CPU).need_references()
     save_scan(tmp_path / "without.h5", reference=None)
     second = prepare(DataConfig(scans=(str(tmp_path / "without.h5"),)), tmp_path / "cache")
-    with pytest.raises(InputError, match="train: this lesson learns from full images, and there are scans without"):
-        Slices(first + second, CPU).need_truth()
+    with pytest.raises(InputError, match="train: this objective learns from full images, and there are scans without"):
+        PreparedSlices(first + second, CPU).need_references()
 
 
 def test_scans_and_images_together(simulated, tmp_path):
@@ -324,7 +324,7 @@ def test_flipped_slices_obey_the_model(tmp_path, shape, whole):
     scan = upmri.simulate(disc(shape), 4, 1, noise=0)
     mask = random_lines(shape[1], 2, seed=1) if whole else poisson_disc(shape, 2, (8, 8), seed=1)
     replace(scan, kspace=scan.kspace * mask, mask=mask[None]).save(tmp_path / "a.h5")
-    slices = Slices(prepare(DataConfig(scans=(str(tmp_path / "a.h5"),)), tmp_path / "cache"), CPU)
+    slices = PreparedSlices(prepare(DataConfig(scans=(str(tmp_path / "a.h5"),)), tmp_path / "cache"), CPU)
     batch = slices.collect([0] * 4, FLIPS, flips=True)
     assert batch.mask.shape == (4, *mask.shape)
     predicted = batch.mask[:, None] * fft2c(batch.maps * batch.reference[:, None])
@@ -339,7 +339,7 @@ def test_flipped_slices_obey_the_model(tmp_path, shape, whole):
 
 
 def test_slices_are_flipped_at_random_or_not_at_all(simulated, cache):
-    slices = Slices(prepare(simulated, cache), CPU)
+    slices = PreparedSlices(prepare(simulated, cache), CPU)
     plain = read(prepare(simulated, cache)).reference
     seen = Counter()
     for step in range(8):
@@ -355,8 +355,8 @@ def test_slices_are_flipped_at_random_or_not_at_all(simulated, cache):
 
 
 def test_lines_that_no_scan_has_are_told(tmp_path, simulated, cache):
-    Slices(prepare(simulated, cache), CPU).warn()  # together these have all, and a warning would be an error
-    few = Slices(prepare(replace(simulated, limit=2), cache), CPU)
+    PreparedSlices(prepare(simulated, cache), CPU).warn()  # together these have all, and a warning would be an error
+    few = PreparedSlices(prepare(replace(simulated, limit=2), cache), CPU)
     union = read(prepare(replace(simulated, limit=2), cache)).mask.any(0)
     missing = int((~union).sum())
     assert few.missed == {SHAPE: missing}
@@ -368,9 +368,9 @@ def test_coils_do_not_matter_to_what_is_missed_but_sizes_do(stock):
     evens, odds = range(0, 8, 2), range(1, 8, 2)
     stock(4, lines=evens, coils=2)
     files = stock(4, lines=odds, coils=3)
-    Slices(files, CPU).warn()
+    PreparedSlices(files, CPU).warn()
     files = stock(1, lines=evens, width=10)
-    assert Slices(files, CPU).missed == {(2, 10): 6}
+    assert PreparedSlices(files, CPU).missed == {(2, 10): 6}
 
 
 # How slices are dealt out
@@ -416,7 +416,7 @@ def test_an_epoch_deals_every_slice_out_at_most_once(tmp_path_factory, counts, s
     stock = Stock(tmp_path_factory.mktemp("stock"))
     for width, count in enumerate(counts, 6):
         stock(count, width=width)
-    slices = Slices(stock.files, CPU)
+    slices = PreparedSlices(stock.files, CPU)
     epoch = slices.epoch(size)
     assert epoch == sum(max(1, count // size) for count in counts)
     group_of = [g for g, count in enumerate(counts) for _ in range(count)]
@@ -436,7 +436,7 @@ def test_an_epoch_deals_every_slice_out_at_most_once(tmp_path_factory, counts, s
 def test_over_many_epochs_every_slice_gets_its_turn(stock):
     """Those that an epoch leaves over are others the next time."""
     stock(7, width=6)
-    slices = Slices(stock(5, width=7), CPU)
+    slices = PreparedSlices(stock(5, width=7), CPU)
     often = Counter(n for step in range(60 * slices.epoch(4)) for n in numbers(slices.batch(step, 4, 1, flips=False)))
     assert set(often) == set(range(12))
     assert all(20 < often[i] < 48 for i in range(7))  # 4 of 7 in 60 epochs: 34
@@ -446,7 +446,7 @@ def test_over_many_epochs_every_slice_gets_its_turn(stock):
 @given(seed=st.integers(0, 2**40), step=st.integers(0, 10**6), size=st.sampled_from([4, 8, 12]))
 def test_a_batch_does_not_depend_on_how_many_share_it(tmp_path_factory, seed, step, size):
     stock = Stock(tmp_path_factory.mktemp("stock"))
-    slices = Slices([*stock(9, width=7), *stock(5, width=9)], CPU)
+    slices = PreparedSlices([*stock(9, width=7), *stock(5, width=9)], CPU)
     whole = slices.batch(step, size, seed, flips=True)
     assert whole.step == step
     for world in (2, 4):
@@ -461,20 +461,20 @@ def test_a_batch_does_not_depend_on_how_many_share_it(tmp_path_factory, seed, st
 
 def test_masks_of_lines_and_of_points_are_not_mixed(stock):
     stock(4, lines=[0, 3])
-    slices = Slices(stock(4, lines=[0, 3], rows=2), CPU)
+    slices = PreparedSlices(stock(4, lines=[0, 3], rows=2), CPU)
     assert sorted(map(len, slices.groups)) == [4, 4]
     assert {slices.batch(i, 4, 0, flips=True).mask.shape[1] for i in range(2)} == {1, 2}
 
 
 def test_seeds_are_all_different(stock):
-    slices = Slices(stock(6), CPU)
+    slices = PreparedSlices(stock(6), CPU)
     seeds = [s for run in (0, 1) for step in range(50) for s in slices.batch(step, 4, run, flips=False).seeds]
     assert len(set(seeds)) == 400
     assert not {s + 1 for s in seeds} & set(seeds)  # which noise is drawn from
 
 
 def test_another_seed_is_another_order(stock):
-    slices = Slices(stock(12), CPU)
+    slices = PreparedSlices(stock(12), CPU)
 
     def order(seed):
         return [numbers(slices.batch(step, 4, seed, flips=False)) for step in range(6)]
@@ -486,7 +486,7 @@ def test_another_seed_is_another_order(stock):
 
 def test_resident_slices_are_the_same(simulated, cache):
     files = prepare(simulated, cache)
-    here, there = (Slices(files, CPU, resident=resident).batch(5, 4, 0, flips=True) for resident in (True, False))
+    here, there = (PreparedSlices(files, CPU, resident=resident).batch(5, 4, 0, flips=True) for resident in (True, False))
     for name in ("kspace", "maps", "mask", "sigma", "reference"):
         assert torch.equal(getattr(here, name), getattr(there, name))
 

@@ -22,11 +22,11 @@ import upmri
 from upmri import weights
 from upmri.core.errors import InputError
 from upmri.core.settings import build
-from upmri.methods.upmri import UpmriLesson
+from upmri.methods.upmri import UpmriObjective
 from upmri.networks.adm import SIZES
 from upmri.training import checkpoint, train
 from upmri.training.config import TrainConfig, read_config
-from upmri.training.data import Slices
+from upmri.training.data import PreparedSlices
 from upmri.training.loop import DivergedError, _schedule
 from upmri.training.prepare import prepare
 
@@ -37,8 +37,8 @@ warnings.simplefilter("error")
 warnings.filterwarnings("ignore", "`torch.jit.script` is deprecated")
 torch.set_num_threads(1)
 import upmri.training.loop as loop
-from upmri.methods.upmri import UpmriLesson
-rank, plain = int(os.environ.get("RANK", 0)), UpmriLesson.loss
+from upmri.methods.upmri import UpmriObjective
+rank, plain = int(os.environ.get("RANK", 0)), UpmriObjective.loss
 {before}
 for path in sys.argv[1:]:
     try:
@@ -99,15 +99,15 @@ def write(tmp_path):
 
 @contextmanager
 def spoilt(how, *steps):
-    """Change the lesson's loss in some steps."""
-    plain = UpmriLesson.loss
+    """Change the objective's loss in some steps."""
+    plain = UpmriObjective.loss
 
     def loss(self, network, batch):
         value = plain(self, network, batch)
         return how(value, network) if batch.step in steps else value
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(UpmriLesson, "loss", loss)
+        patch.setattr(UpmriObjective, "loss", loss)
         yield
 
 
@@ -143,7 +143,7 @@ def assert_same_run(a, b):
 def fresh(config):
     """The network as a run begins with it."""
     torch.manual_seed(config.get("seed", 0))
-    return UpmriLesson(**config["lesson"]).network()
+    return UpmriObjective(**config["objective"]).network()
 
 
 # What it learns
@@ -154,13 +154,13 @@ def test_it_learns_from_undersampled_scans_alone(config, simulated, cache):
     data = {**config()["train"], "noise": [0.05, 0.05]}
     settings = config({"path_every": 0}, train=data, steps=80, batch=4, warmup=5)
     path = train(settings)
-    lesson = UpmriLesson(**settings["lesson"])
-    slices = Slices(prepare(replace(simulated, noise=(0.05, 0.05)), cache), torch.device("cpu"))
+    objective = UpmriObjective(**settings["objective"])
+    slices = PreparedSlices(prepare(replace(simulated, noise=(0.05, 0.05)), cache), torch.device("cpu"))
     losses = []
     for network in (fresh(settings), weights.load(path).network):
         with torch.no_grad():
             batches = (slices.batch(step, 4, 0, flips=True) for step in range(8))
-            losses.append(torch.cat([lesson.loss(network, batch) for batch in batches]).mean().item())
+            losses.append(torch.cat([objective.loss(network, batch) for batch in batches]).mean().item())
     assert losses[0] == pytest.approx(sum(logged(settings, "loss")[:8]) / 8, rel=0.1)
     assert losses[1] < 0.998 * losses[0]
 
@@ -183,7 +183,7 @@ def test_it_learns_from_the_truth(config):
 
 
 @pytest.mark.parametrize(
-    ("method", "lesson"),
+    ("method", "objective"),
     [
         ("upmri", {"cascades": 1, "width": 4, "path_every": 1}),
         ("upmri", {"cascades": 1, "width": 4, "supervised": True}),
@@ -191,11 +191,11 @@ def test_it_learns_from_the_truth(config):
         ("upmri-paper", {"size": "tiny", "iterations": 4}),
     ],
 )
-def test_every_lesson_can_be_taken(config, method, lesson):
-    settings = config(steps=2) | {"method": method, "lesson": lesson}
+def test_every_lesson_can_be_taken(config, method, objective):
+    settings = config(steps=2) | {"method": method, "objective": objective}
     model = weights.load(train(settings))
     assert model.method == method
-    assert all(getattr(model.lesson, key) == value for key, value in lesson.items())
+    assert all(getattr(model.objective, key) == value for key, value in objective.items())
     assert all(math.isfinite(value) for value in logged(settings, "loss"))
 
 
@@ -325,8 +325,8 @@ def test_a_run_that_is_there_is_not_overwritten(config):
         {"rate": 2e-3},
         {"steps": 6},
         {"precision": "bf16"},
-        {"lesson": {"cascades": 2, "width": 4, "path_every": 2}},
-        {"method": "upmri-paper", "lesson": {"size": "tiny"}},
+        {"objective": {"cascades": 2, "width": 4, "path_every": 2}},
+        {"method": "upmri-paper", "objective": {"size": "tiny"}},
     ],
 )
 def test_another_configuration_cannot_go_on(config, change):
@@ -391,7 +391,7 @@ def test_divergence_stops_and_the_last_good_state_is_kept(config, how, log_every
     assert not (Path(settings["output"]) / "weights.safetensors").exists()
     network = fresh(settings)
     average = {name: p.detach().clone() for name, p in network.named_parameters()}
-    facts = checkpoint.load(
+    facts = checkpoint.load_state(
         Path(settings["output"]) / "checkpoint.safetensors", network, average, torch.optim.AdamW(network.parameters())
     )
     assert facts["step"] == good
@@ -468,7 +468,7 @@ def moved(config):
     """How far the weights have come, in one vector."""
     settings, tensors = read_config(config), state(config)
     torch.manual_seed(0)
-    begun = build(upmri.methods.find(settings.method).lesson, settings.lesson, "lesson").network()
+    begun = build(upmri.methods.find_method(settings.method).objective, settings.objective, "objective").network()
     return torch.cat([(tensors[f"network.{name}"] - p.detach()).flatten() for name, p in begun.named_parameters()])
 
 
@@ -486,7 +486,7 @@ def together(make_config, tmp_path_factory):
     """What two processes made of five runs, one after another: two good ones, two with NaN, and one that fails."""
     folder = tmp_path_factory.mktemp("together")
     lessons = [{"cascades": 2, "width": 16, "path_every": n} for n in (0, 2)]
-    good = pairs(make_config, folder, {"lesson": lessons[0], "cache": None}, {"lesson": lessons[1]})
+    good = pairs(make_config, folder, {"objective": lessons[0], "cache": None}, {"objective": lessons[1]})
     nan = [
         make_config(folder, {"damping": 0.03}, steps=8, log_every=n, save_every=3, output=str(folder / f"nan-{n}"))
         for n in (1, 100)
@@ -496,7 +496,7 @@ def together(make_config, tmp_path_factory):
 def loss(self, network, batch):
     value = plain(self, network, batch)
     return value * float("nan") if rank == 1 and batch.step == 3 and self.damping == 0.03 else value
-UpmriLesson.loss = loss
+UpmriObjective.loss = loss
 """
     files = [write_config(folder, c) for c in (*(two for _, two in good), *nan, lost)]
     processes = start_two(files, before=before + fail("prepare", 6))
@@ -532,7 +532,7 @@ def test_nobody_waits_for_one_that_failed(together):
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("where", ["validate", "checkpoint.save", "weights.save"])
+@pytest.mark.parametrize("where", ["validate", "checkpoint.save_state", "weights.save"])
 def test_nobody_waits_for_one_that_fails_later(config, write, where):
     settings = config(validation={**config()["train"], "limit": 2})
     said = finish(start_two([write(settings)], before=fail(where)), seconds=60)
@@ -543,7 +543,7 @@ def test_nobody_waits_for_one_that_fails_later(config, write, where):
 
 @pytest.mark.soak
 def test_two_processes_by_the_paper_and_in_bfloat16(make_config, tmp_path, write):
-    paper = {"method": "upmri-paper", "lesson": {"size": "tiny", "iterations": 4}}
+    paper = {"method": "upmri-paper", "objective": {"size": "tiny", "iterations": 4}}
     runs = pairs(make_config, tmp_path, paper, {"precision": "bf16"})
     processes = start_two([write(two) for _, two in runs])
     for one, _ in runs:
@@ -613,13 +613,13 @@ def test_the_file_holds_the_average_in_half_precision_and_a_card(config):
     card = weights.card(path)
     assert (card["name"], card["about"], card["licence"]) == ("head", "sixteen ellipses", "CC0")
     assert card["method"] == "upmri"
-    assert card["lesson"]["cascades"] == 1
+    assert card["objective"]["cascades"] == 1
     assert card["data"] | {"slices": 16, "simulated": True, "coils": 4} == card["data"]
     assert card["training"] | {"steps": 4, "batch": 2, "rate": 1e-3, "precision": "fp32"} == card["training"]
     assert card["training"]["validation"]["step"] == 4
     assert card["training"]["validation"]["held_out"] == logged(settings, "held_out")[-1]
     model = weights.load(path)
-    assert model.lesson == UpmriLesson(**settings["lesson"])
+    assert model.objective == UpmriObjective(**settings["objective"])
     assert torch.equal(model.network.log_damping, average["log_damping"].half().float())
 
 
@@ -663,14 +663,14 @@ def test_the_average_warms_up(config):
         runs = [config(steps=3, save_every=1, schedule="constant", ema=ema, output=f"{config()['output']}-{ema}")]
         seen = []
         with pytest.MonkeyPatch.context() as patch:
-            save = checkpoint.save
+            save = checkpoint.save_state
 
             def spy(path, network, average, *rest, save=save, seen=seen):
                 seen.append(({n: p.detach().clone() for n, p in network.named_parameters()}, dict(average)))
                 seen[-1][1].update({n: t.clone() for n, t in average.items()})
                 save(path, network, average, *rest)
 
-            patch.setattr("upmri.training.loop.checkpoint.save", spy)
+            patch.setattr("upmri.training.loop.checkpoint.save_state", spy)
             train(runs[0])
         expected = {name: p.detach() for name, p in fresh(runs[0]).named_parameters()}
         for k, (now, average) in enumerate(seen, 1):
@@ -699,7 +699,7 @@ def test_gradients_are_clipped(config):
 def test_methods_without_anything_to_train(config):
     with pytest.raises(InputError, match="'sense' has nothing to train"):
         train(config(method="sense"))
-    with pytest.raises(InputError, match="^lesson.sizes: not known"):
+    with pytest.raises(InputError, match="^objective.sizes: not known"):
         train(config({"sizes": "tiny"}))
     with pytest.raises(InputError, match="found none"):
         train(config(train={}))
@@ -725,13 +725,13 @@ def test_a_run_cannot_begin_with_another_network(config, tmp_path):
     first = train(config(steps=1, output=str(tmp_path / "first")))
     with pytest.raises(InputError, match="begin: .* another network"):
         train(
-            config(steps=1, begin=str(first), output=str(tmp_path / "second")) | {"lesson": {"cascades": 1, "width": 8}}
+            config(steps=1, begin=str(first), output=str(tmp_path / "second")) | {"objective": {"cascades": 1, "width": 8}}
         )
 
 
 def test_a_run_cannot_begin_with_the_weights_of_another_method(config, tmp_path):
     """Not even where the networks are alike."""
-    lesson = {"lesson": {"size": "tiny"}}
-    first = train(config(steps=1, output=str(tmp_path / "first")) | {"method": "ddnm"} | lesson)
+    objective = {"objective": {"size": "tiny"}}
+    first = train(config(steps=1, output=str(tmp_path / "first")) | {"method": "ddnm"} | objective)
     with pytest.raises(InputError, match="begin: .* holds weights of ddnm, expected some of ot-ode"):
-        train(config(steps=1, begin=str(first), output=str(tmp_path / "b")) | {"method": "ot-ode"} | lesson)
+        train(config(steps=1, begin=str(first), output=str(tmp_path / "b")) | {"method": "ot-ode"} | objective)

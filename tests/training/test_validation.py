@@ -6,13 +6,13 @@ import torch
 from torch import nn
 
 import upmri
-from upmri.methods.base import Lesson
+from upmri.methods.base import Objective
 from upmri.methods.sense import default_damping
-from upmri.methods.upmri import UpmriLesson
-from upmri.methods.upmri_paper import PaperLesson
+from upmri.methods.upmri import UpmriObjective
+from upmri.methods.upmri_paper import PaperObjective
 from upmri.physics.fourier import fft2c
 from upmri.training.config import DataConfig
-from upmri.training.data import Slices
+from upmri.training.data import PreparedSlices
 from upmri.training.prepare import prepare
 from upmri.training.validation import validate
 
@@ -20,8 +20,8 @@ CPU = torch.device("cpu")
 
 
 @dataclass(frozen=True)
-class Answer(Lesson):
-    """A lesson whose network has nothing to say: the image is whatever a function makes of A, A*y and σ₀."""
+class Answer(Objective):
+    """A objective whose network has nothing to say: the image is whatever a function makes of A, A*y and σ₀."""
 
     image: Callable
 
@@ -45,7 +45,7 @@ def judge(image, slices, batch=16):
 
 @pytest.fixture(scope="module")
 def slices(simulated, cache):
-    return Slices(prepare(simulated, cache), CPU)
+    return PreparedSlices(prepare(simulated, cache), CPU)
 
 
 @pytest.fixture(scope="module")
@@ -105,7 +105,7 @@ def test_held_out_lines_judge_and_are_not_shown(slices, everything):
 def test_without_a_reference_there_is_no_gain(tmp_path, heads):
     image = upmri.formats.load_images(heads / "00.npz")
     replace(upmri.simulate(image, 4, 2), reference=None).save(tmp_path / "a.h5")
-    slices = Slices(prepare(DataConfig(scans=(str(tmp_path / "a.h5"),)), tmp_path / "cache"), CPU)
+    slices = PreparedSlices(prepare(DataConfig(scans=(str(tmp_path / "a.h5"),)), tmp_path / "cache"), CPU)
     assert judge(sense, slices) == {"held_out": 0.0}
 
 
@@ -118,18 +118,18 @@ def test_batches_do_not_matter(slices):
         assert judge(twice, slices, batch) == pytest.approx(whole, abs=2e-4)
 
 
-@pytest.mark.parametrize("lesson", [UpmriLesson(cascades=1, width=4), PaperLesson(size="tiny")])
-def test_the_average_is_judged_and_nothing_is_changed(slices, lesson):
+@pytest.mark.parametrize("objective", [UpmriObjective(cascades=1, width=4), PaperObjective(size="tiny")])
+def test_the_average_is_judged_and_nothing_is_changed(slices, objective):
     torch.manual_seed(0)
-    network, other = lesson.network(), lesson.network()
+    network, other = objective.network(), objective.network()
     for p in (*network.parameters(), *other.parameters()):
         nn.init.normal_(p, std=0.05) if p.ndim else None
     before = {name: p.detach().clone() for name, p in network.named_parameters()}
     average = {name: p.detach().clone() for name, p in other.named_parameters()}
     state = torch.get_rng_state()
-    values = validate(lesson, network, average, slices, 8)
+    values = validate(objective, network, average, slices, 8)
     assert torch.equal(torch.get_rng_state(), state)
     assert all(torch.equal(p, before[name]) and p.grad is None for name, p in network.named_parameters())
     assert all(torch.equal(p, average[name]) for name, p in other.named_parameters())
-    assert validate(lesson, other, average, slices, 8) == values
-    assert validate(lesson, network, before, slices, 8) != values
+    assert validate(objective, other, average, slices, 8) == values
+    assert validate(objective, network, before, slices, 8) != values

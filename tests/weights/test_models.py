@@ -6,7 +6,7 @@ import pytest
 
 from upmri import weights
 from upmri.core.settings import build
-from upmri.methods import find
+from upmri.methods import find_method
 from upmri.training.config import read_config
 
 ROOT = Path(__file__).parents[2]
@@ -26,7 +26,7 @@ def test_they_are_what_their_configurations_make(path, monkeypatch):
     model = weights.load(path)
     card, training = model.card, model.card["training"]
     assert (card["name"], model.method) == (config.name, config.method) == (path.stem, method)
-    assert model.lesson == build(find(method).lesson, config.lesson, "lesson")
+    assert model.objective == build(find_method(method).objective, config.objective, "objective")
     assert card["about"].split() == config.about.split()
     assert card["data"]["accelerations"] == list(config.train.accelerations)
     assert card["data"]["noise"] == list(config.train.noise)

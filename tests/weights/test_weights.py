@@ -17,22 +17,22 @@ from safetensors.torch import save
 import upmri
 from upmri import InputError, weights
 from upmri.flow.conditional import read_out
-from upmri.methods.upmri import UpmriLesson
-from upmri.methods.upmri_paper import PaperLesson
+from upmri.methods.upmri import UpmriObjective
+from upmri.methods.upmri_paper import PaperObjective
 from upmri.physics.sense import SenseOperator
 
-LESSON = UpmriLesson(cascades=1, width=4)
+OBJECTIVE = UpmriObjective(cascades=1, width=4)
 
 
-def tensors(lesson, seed=0):
+def tensors(objective, seed=0):
     """Weights of a network that does something: half of its layers would start at zero."""
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        return {name: value + 0.05 * torch.randn(value.shape) for name, value in lesson.network().state_dict().items()}
+        return {name: value + 0.05 * torch.randn(value.shape) for name, value in objective.network().state_dict().items()}
 
 
 def header(**changes):
-    return {"format": weights.FORMAT, "method": "upmri", "lesson": asdict(LESSON), "name": "x", **changes}
+    return {"format": weights.FORMAT, "method": "upmri", "objective": asdict(OBJECTIVE), "name": "x", **changes}
 
 
 def raw(outer, body=b"", length=None):
@@ -50,7 +50,7 @@ def told(text):
 def good(tmp_path_factory):
     path = tmp_path_factory.mktemp("weights") / "good.safetensors"
     card = {"name": "good", "about": "ten apples", "training": {"seconds": 3}}
-    return weights.save(path, tensors(LESSON), "upmri", LESSON, card)
+    return weights.save(path, tensors(OBJECTIVE), "upmri", OBJECTIVE, card)
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ def shipped(tmp_path, monkeypatch, good):
     folder = tmp_path / "shipped"
     folder.mkdir()
     (folder / "apples.safetensors").write_bytes(good.read_bytes())
-    paper = PaperLesson(size="tiny")
+    paper = PaperObjective(size="tiny")
     weights.save(folder / "pears.safetensors", tensors(paper), "upmri-paper", paper, {"name": "pears"})
     (folder / "notes.txt").write_text("not weights")
     monkeypatch.setattr(weights, "_FOLDER", folder)
@@ -68,10 +68,10 @@ def shipped(tmp_path, monkeypatch, good):
 
 def test_round_trip_in_half_precision(good):
     model = weights.load(good)
-    assert (model.method, model.lesson, model.card["about"]) == ("upmri", LESSON, "ten apples")
+    assert (model.method, model.objective, model.card["about"]) == ("upmri", OBJECTIVE, "ten apples")
     assert len(model.digest) == 64
     assert not model.network.training
-    written, read = tensors(LESSON), model.network.state_dict()
+    written, read = tensors(OBJECTIVE), model.network.state_dict()
     assert written.keys() == read.keys()
     for name, value in written.items():
         assert read[name].dtype == torch.float32
@@ -93,19 +93,19 @@ def test_what_comes_back_reconstructs(good, rng):
 
 def test_a_lesson_with_everything_changed_comes_back(tmp_path):
     from upmri.flow.path import TimeLaw
-    from upmri.learning.lines import SplitLaw
+    from upmri.learning.lines import LineSplit
 
-    lesson = UpmriLesson(2, 5, 0.5, SplitLaw((0.1, 0.2), (0.3, 0.4), 0.5), TimeLaw(1.0, 2.0, 0.1), 7, 0.2, True)
-    path = weights.save(tmp_path / "x.safetensors", tensors(lesson), "upmri", lesson, {})
-    assert weights.load(path).lesson == lesson
+    objective = UpmriObjective(2, 5, 0.5, LineSplit((0.1, 0.2), (0.3, 0.4), 0.5), TimeLaw(1.0, 2.0, 0.1), 7, 0.2, True)
+    path = weights.save(tmp_path / "x.safetensors", tensors(objective), "upmri", objective, {})
+    assert weights.load(path).objective == objective
 
 
 def test_the_same_file_is_read_once_and_a_new_one_again(tmp_path):
     path = tmp_path / "x.safetensors"
-    weights.save(path, tensors(LESSON), "upmri", LESSON, {})
+    weights.save(path, tensors(OBJECTIVE), "upmri", OBJECTIVE, {})
     first = weights.load(path)
     assert weights.load(str(path)) is first
-    weights.save(path, tensors(LESSON, seed=1), "upmri", LESSON, {"name": "newer"})
+    weights.save(path, tensors(OBJECTIVE, seed=1), "upmri", OBJECTIVE, {"name": "newer"})
     assert weights.load(path).digest != first.digest
 
 
@@ -122,8 +122,8 @@ def test_shipped_ones_by_name(shipped):
 def test_a_folder_of_one_s_own(shipped, good, tmp_path, monkeypatch):
     own = tmp_path / "own"
     own.mkdir()
-    weights.save(own / "quinces.safetensors", tensors(LESSON), "upmri", LESSON, {"about": "from the garden"})
-    weights.save(own / "apples.safetensors", tensors(LESSON), "upmri", LESSON, {"about": "not these"})
+    weights.save(own / "quinces.safetensors", tensors(OBJECTIVE), "upmri", OBJECTIVE, {"about": "from the garden"})
+    weights.save(own / "apples.safetensors", tensors(OBJECTIVE), "upmri", OBJECTIVE, {"about": "not these"})
     monkeypatch.setenv("UPMRI_MODELS", str(own))
     assert weights.names() == ("apples", "pears", "quinces")
     assert upmri.methods.at_hand("upmri") == ("apples", "quinces")
@@ -174,7 +174,7 @@ class _Pickled:
 
 
 def with_lesson(**changes):
-    return raw(told(json.dumps(header(lesson={**asdict(LESSON), **changes}))))
+    return raw(told(json.dumps(header(objective={**asdict(OBJECTIVE), **changes}))))
 
 
 def with_tensors(state, **changes):
@@ -182,7 +182,7 @@ def with_tensors(state, **changes):
 
 
 def changed(**more):
-    state = {name: value.half() for name, value in tensors(LESSON).items()}
+    state = {name: value.half() for name, value in tensors(OBJECTIVE).items()}
     return {**state, **more}
 
 
@@ -202,7 +202,7 @@ HOSTILE = {
     "header nested without end": lambda: raw(DEEP.encode()),
     "card nested without end": lambda: raw(told(DEEP)),
     "card nested deeply": lambda: raw(told(json.dumps(header(about=json.loads("[" * 200 + "]" * 200))))),
-    "lesson nested deeply": lambda: raw(told(json.dumps(header(lesson=json.loads("[" * 200 + "]" * 200))))),
+    "objective nested deeply": lambda: raw(told(json.dumps(header(objective=json.loads("[" * 200 + "]" * 200))))),
     "number without end": lambda: raw(told('{"format": ' + "9" * 100_000 + "}")),
     "not text": lambda: raw(b"\xff\xfe\xfd" * 10),
     "list for a header": lambda: raw([1, 2]),
@@ -216,24 +216,24 @@ HOSTILE = {
     "unknown method": lambda: raw(told(json.dumps(header(method="os.system")))),
     "method that is a list": lambda: raw(told(json.dumps(header(method=["upmri"])))),
     "method that learns nothing": lambda: raw(told(json.dumps(header(method="sense")))),
-    "no lesson": lambda: raw(told(json.dumps(header(lesson=None)))),
-    "lesson with a strange key": lambda: with_lesson(code="print()"),
-    "lesson with a list for a width": lambda: with_lesson(width=[4]),
-    "lesson of no cascades": lambda: with_lesson(cascades=0),
-    "lesson of many cascades": lambda: with_tensors(changed(), lesson={**asdict(LESSON), "cascades": 10**9}),
-    "lesson of text cascades": lambda: with_lesson(cascades="3"),
-    "lesson of half a cascade": lambda: with_lesson(cascades=1.5),
-    "lesson with a split of text": lambda: with_lesson(split={"judged": ["a", "b"]}),
-    "lesson with a split of three": lambda: with_lesson(split={"judged": [0.1, 0.2, 0.3]}),
-    "lesson with a split that is a number": lambda: with_lesson(split=3),
-    "lesson with a huge integer for a share": lambda: with_lesson(split={"calibration": 10**400}),
-    "lesson with a long text for a number": lambda: with_lesson(damping="x" * 10**6),
+    "no objective": lambda: raw(told(json.dumps(header(objective=None)))),
+    "objective with a strange key": lambda: with_lesson(code="print()"),
+    "objective with a list for a width": lambda: with_lesson(width=[4]),
+    "objective of no cascades": lambda: with_lesson(cascades=0),
+    "objective of many cascades": lambda: with_tensors(changed(), objective={**asdict(OBJECTIVE), "cascades": 10**9}),
+    "objective of text cascades": lambda: with_lesson(cascades="3"),
+    "objective of half a cascade": lambda: with_lesson(cascades=1.5),
+    "objective with a split of text": lambda: with_lesson(split={"judged": ["a", "b"]}),
+    "objective with a split of three": lambda: with_lesson(split={"judged": [0.1, 0.2, 0.3]}),
+    "objective with a split that is a number": lambda: with_lesson(split=3),
+    "objective with a huge integer for a share": lambda: with_lesson(split={"calibration": 10**400}),
+    "objective with a long text for a number": lambda: with_lesson(damping="x" * 10**6),
     "no tensors": lambda: raw(told(json.dumps(header()))),
     "a tensor too few": lambda: with_tensors({k: v for k, v in changed().items() if k != STEM}),
     "a tensor too many": lambda: with_tensors(changed(more=torch.zeros(1))),
     "a tensor of another shape": lambda: with_tensors(changed(**{STEM: torch.zeros(3, 3)})),
-    "tensors of another network": lambda: with_tensors(tensors(PaperLesson(size="tiny"))),
-    "tensors of a larger network": lambda: with_tensors(changed(), lesson={**asdict(LESSON), "size": "base"}),
+    "tensors of another network": lambda: with_tensors(tensors(PaperObjective(size="tiny"))),
+    "tensors of a larger network": lambda: with_tensors(changed(), objective={**asdict(OBJECTIVE), "size": "base"}),
     "NaN": lambda: with_tensors(changed(log_damping=torch.tensor(torch.nan))),
     "infinity": lambda: with_tensors(changed(log_damping=torch.tensor(torch.inf))),
     "infinite once it is single": lambda: with_tensors(changed(log_damping=torch.tensor(1e300, dtype=torch.float64))),
@@ -362,8 +362,8 @@ def test_the_seconds_of_all_runs_are_counted():
 
 def test_a_run_s_own_folder_can_be_named(tmp_path, monkeypatch):
     """Beside the weights lies a checkpoint, which is none."""
-    lesson = UpmriLesson(cascades=1, width=4)
-    weights.save(tmp_path / "mine.safetensors", lesson.network().state_dict(), "upmri", lesson, {})
+    objective = UpmriObjective(cascades=1, width=4)
+    weights.save(tmp_path / "mine.safetensors", objective.network().state_dict(), "upmri", objective, {})
     (tmp_path / "checkpoint.safetensors").write_bytes(b"of another kind")
     monkeypatch.setenv("UPMRI_MODELS", str(tmp_path))
     assert "checkpoint" not in weights.names()

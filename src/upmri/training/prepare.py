@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import random
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, replace
@@ -17,6 +16,7 @@ from torch import Tensor
 from upmri.core.errors import InputError
 from upmri.core.progress import bar
 from upmri.core.scan import Scan
+from upmri.formats import atomic
 from upmri.physics.contrast import vary, with_fat
 from upmri.physics.espirit import estimate_maps
 from upmri.physics.fourier import ifft2c
@@ -130,9 +130,8 @@ def _make(job: _Job, file: Path) -> None:
         "mask": mapped.mask[0],
         "sigma": problem.sigma[0],
     } | ({} if truth is None else {"reference": truth[0]})
-    stage = file.with_suffix(f".{os.getpid()}")
-    save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, stage)
-    stage.replace(file)
+    with atomic.staged(file, overwrite=True) as stage:
+        save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, stage)
 
 
 def _scan(job: _Job) -> tuple[Scan, Tensor | None]:

@@ -6,7 +6,7 @@ import pytest
 
 from upmri.core.settings import build
 from upmri.evaluation.benchmark.plan import read_config
-from upmri.methods import find, names
+from upmri.methods import find_method, method_names
 from upmri.physics.espirit import MIN_LINES
 from upmri.physics.masks import calibration_region
 from upmri.training.config import read_config as read_training
@@ -20,7 +20,7 @@ def trained():
     """The method of the weights, by the name of the weights, for every training configuration."""
     configs = [read_training(path) for path in CONFIGS.rglob("*.yaml") if path.parent.name != "benchmark"]
     for config in configs:
-        build(find(config.method).lesson, config.objective, "objective")
+        build(find_method(config.method).objective, config.objective, "objective")
     return {config.name: config.method for config in configs}
 
 
@@ -29,7 +29,7 @@ def test_every_row_can_be_trained(path, trained):
     config = read_config(path)
     assert config.output == f"results/{path.stem}"
     for entry in config.entries:
-        owner = find(entry.method).weights_of or entry.method
+        owner = find_method(entry.method).weights_of or entry.method
         model = entry.settings.get("model")
         if model is None or model in ("brain", "cardiac"):
             continue
@@ -38,7 +38,8 @@ def test_every_row_can_be_trained(path, trained):
 
 def test_the_brain_has_every_method():
     rows = {entry.method for entry in read_config(CONFIGS / "benchmark" / "brain.yaml").entries}
-    assert rows == set(names()) - {"dps", "ambient"}  # whose weights are not kept, or which take a thousand evaluations
+    # The weights of ambient are not kept, and dps takes a thousand evaluations.
+    assert rows == set(method_names()) - {"dps", "ambient"}
 
 
 def test_the_highest_rates_leave_lines_to_calibrate_and_lines_to_draw():
