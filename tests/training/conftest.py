@@ -25,6 +25,12 @@ def head(seed, shape=SHAPE):
 
 
 @pytest.fixture(scope="session")
+def make_head():
+    """``make_head(seed, shape)``."""
+    return head
+
+
+@pytest.fixture(scope="session")
 def heads(tmp_path_factory):
     """A folder of sixteen images."""
     folder = tmp_path_factory.mktemp("anatomies") / "heads"

@@ -725,7 +725,8 @@ def test_a_run_cannot_begin_with_another_network(config, tmp_path):
     first = train(config(steps=1, output=str(tmp_path / "first")))
     with pytest.raises(InputError, match="begin: .* another network"):
         train(
-            config(steps=1, begin=str(first), output=str(tmp_path / "second")) | {"objective": {"cascades": 1, "width": 8}}
+            config(steps=1, begin=str(first), output=str(tmp_path / "second"))
+            | {"objective": {"cascades": 1, "width": 8}}
         )
 
 
