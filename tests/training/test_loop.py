@@ -1,3 +1,4 @@
+import json
 import math
 import random
 import shutil
@@ -115,13 +116,13 @@ def test_scans_train_too(config, heads, tmp_path, runs):
 
 
 def test_the_same_run_again_is_the_same(config, runs):
-    runs = [config(output=config()["output"] + name) for name in "ab"]
-    for settings in runs:
+    pair = [config(output=config()["output"] + name) for name in "ab"]
+    for settings in pair:
         train(settings)
-    runs.assert_same_run(*runs)
+    runs.assert_same_run(*pair)
     other = config(output=config()["output"] + "c", seed=1)
     train(other)
-    assert not torch.equal(runs.state(other)["network.log_damping"], runs.state(runs[0])["network.log_damping"])
+    assert not torch.equal(runs.state(other)["network.log_damping"], runs.state(pair[0])["network.log_damping"])
 
 
 def test_observing_changes_nothing(config, monkeypatch, runs):
@@ -396,16 +397,16 @@ def test_compiled_it_learns_the_same(config, runs):
 
 def test_bfloat16_trains_and_keeps_single_precision(config, runs):
     """Steps of 1e-6, which bfloat16 would round away, add up; it is not what single precision gives, but near it."""
-    runs = [config(precision=p, steps=6, rate=1e-6, output=config()["output"] + p) for p in ("bf16", "fp32")]
-    for settings in runs:
+    pair = [config(precision=p, steps=6, rate=1e-6, output=config()["output"] + p) for p in ("bf16", "fp32")]
+    for settings in pair:
         train(settings)
-    assert {tensor.dtype for tensor in runs.state(runs[0]).values()} == {torch.float32}
-    start = dict(fresh(runs[0]).named_parameters())["network.down.0.0.0.weight"]
-    steps = [(runs.state(settings)["network.network.down.0.0.0.weight"] - start).abs().max() for settings in runs]
+    assert {tensor.dtype for tensor in runs.state(pair[0]).values()} == {torch.float32}
+    start = dict(fresh(pair[0]).named_parameters())["network.down.0.0.0.weight"]
+    steps = [(runs.state(settings)["network.network.down.0.0.0.weight"] - start).abs().max() for settings in pair]
     assert all(1e-6 < step < 6e-6 for step in steps)
-    losses = [runs.logged(settings, "loss") for settings in runs]
+    losses = [runs.logged(settings, "loss") for settings in pair]
     assert losses[0] == pytest.approx(losses[1], rel=0.02)
-    gradients = [runs.logged(settings, "gradient") for settings in runs]
+    gradients = [runs.logged(settings, "gradient") for settings in pair]
     assert gradients[0] == pytest.approx(gradients[1], rel=0.1)
     assert gradients[0] != gradients[1]
 
