@@ -3,6 +3,8 @@ import math
 import random
 import shutil
 import signal
+import subprocess
+import sys
 import time
 from contextlib import contextmanager
 from dataclasses import replace
@@ -568,3 +570,34 @@ def test_a_run_cannot_start_from_the_weights_of_another_method(config, tmp_path)
     with pytest.raises(InputError, match="has weights of ddnm, expected some of ot-ode") as error:
         train(config(steps=1, begin=str(first), output=str(tmp_path / "b")) | {"method": "ot-ode"} | objective)
     assert error.value.field == "begin"
+
+
+# Dependencies
+
+
+def test_torch_numpy_and_safetensors_are_enough(heads, tmp_path):
+    """Training, loading of weights and reconstruction, where nothing else is installed."""
+    code = f"""
+import sys
+for name in ("pydantic", "pydantic_core", "yaml", "rich", "typer", "h5py", "nibabel", "matplotlib", "scipy", "PIL"):
+    sys.modules[name] = None
+import torch, upmri
+from upmri.methods.upmri import UpmriObjective
+from upmri.training import TrainConfig, train
+from upmri.training.config import DataConfig
+torch.set_num_threads(1)
+data = DataConfig(images=({str(heads)!r},), coils=4, accelerations=(2.0, 2.5), limit=4)
+config = TrainConfig(
+    output={str(tmp_path / "run")!r}, train=data, validation=data, cache={str(tmp_path / "cache")!r}, device="cpu",
+    objective=UpmriObjective(cascades=1, width=4), steps=2, batch=2,
+)
+path = train(config)
+train(config, resume=True)
+scan = upmri.simulate(torch.ones(1, 32, 32), coils=4, acceleration=2)
+shapes = [tuple(upmri.reconstruct(scan, model=model, device="cpu").image.shape) for model in (path, "brain")]
+print(upmri.prior("brain").method, upmri.prior(path).objective.width, shapes)
+"""
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, check=False, timeout=120
+    )
+    assert done.stdout == "upmri 4 [(1, 32, 32), (1, 32, 32)]\n", done.stderr

@@ -59,8 +59,6 @@ def _load(path: Path, source: str, changed: int, size: int, device: str) -> Prio
         objective = build(kind, header.get("objective"), "objective")
     except InputError as error:
         raise error.within(path=path) from error
-    except OverflowError as error:
-        raise InputError(shorten(error), path=path) from error
     with torch.device("meta"):
         network = objective.network()
     expected = {name: tuple(tensor.shape) for name, tensor in network.state_dict().items()}
