@@ -72,7 +72,7 @@ html_theme_options = {
 # Scripts write files where they run, so they run in a copy.
 _SCRIPTS = HERE / "_build" / "examples"
 _ORDER = (
-    "first_reconstruction", "own_kspace", "compare_methods", "how_sure", "train_prior", "export",
+    "first_reconstruction", "own_kspace", "compare_methods", "how_sure", "train_prior", "own_training_loop", "export",
     "add_method", "add_format", "real_brain",
 )  # fmt: skip
 
