@@ -228,4 +228,5 @@ def test_unknowns_for_each_sample(rng):
     maps[1] = 0
     lines = torch.zeros(2, 1, 8)
     lines[:, 0, :4] = 1
-    assert SenseOperator(maps, lines).unknowns.tolist() == [0.5, 1 / 16]
+    problem = Problem(SenseOperator(maps, lines), torch.zeros_like(maps))
+    assert problem.unknowns.tolist() == [0.5, 1 / 16]
