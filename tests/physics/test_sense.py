@@ -8,6 +8,7 @@ from torch.autograd import gradcheck, gradgradcheck
 from upmri.core.errors import InputError
 from upmri.physics import sense as module
 from upmri.physics.phantom import image
+from upmri.physics.problem import Problem
 from upmri.physics.sense import SenseOperator, sense_damping
 from upmri.physics.simulate import simulate
 
