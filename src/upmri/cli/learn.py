@@ -32,11 +32,10 @@ def train_command(
 
     try:
         settings = read_config(config, tuple(changes or ()))
-    except InputError as error:
-        raise error if error.field == "--set" else error.within(path=config) from error
-    try:
         with console.warnings_shown(quiet=quiet):
             path = train(settings, resume=resume, progress=not quiet)
+    except InputError as error:
+        raise error if error.field == "--set" else error.within(path=config) from error
     except DivergedError as error:
         console.complain(error)
         raise typer.Exit(1) from error
