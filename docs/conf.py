@@ -131,12 +131,13 @@ sphinx_gallery_conf = {
 
 _EXAMPLE = re.compile(r"\]\(\.\./examples/(\w+)\.py\)")
 _OUTSIDE = re.compile(r"\[([^\]]+)\]\(\.\./([^)]+)\)")
+_PAIR = re.compile(r"(?<=\d) · (?=\d)")
 
 
 def _link(app: Sphinx, docname: str, source: list[str]) -> None:  # noqa: ARG001
-    """Scripts become their page in the gallery; other files of the repository, which are not here, are only named."""
+    """Link scripts to the gallery, name other files of the repository, and keep pairs of numbers in one line."""
     text = _EXAMPLE.sub(r"](gallery/\1.rst)", source[0])
-    source[0] = _OUTSIDE.sub(r"\1 (`\2`)", text)
+    source[0] = _PAIR.sub("\u00a0·\u00a0", _OUTSIDE.sub(r"\1 (`\2`)", text))
 
 
 _LITERAL = re.compile(r"(``.*?``|`[^`]*`)")
