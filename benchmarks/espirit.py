@@ -3,7 +3,7 @@
     python benchmarks/espirit.py [--json] [--quick] [--size 320] [--repeats 5] [-o DIR]
 
 The real scan is a fully sampled brain under $UPMRI_DATA; without it only the simulated one is used. All get the same
-undersampled k-space; what their maps are worth is judged on the fully sampled coil images. See README.md.
+undersampled k-space; the quality of their maps is measured on the fully sampled coil images. See README.md.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def unexplained(maps: np.ndarray, images: np.ndarray) -> float:
 
 
 def compare(args: argparse.Namespace, kind: str, kspace: np.ndarray, images: np.ndarray) -> Row:
-    """Run all three on one scan and judge their maps on the same pixels of the object."""
+    """Run all three on one scan and compare their maps on the same pixels of the object."""
     rows: list[Row] = []
     maps: dict[str, np.ndarray] = {}
     for name in ("upmri", "sigpy", "bart"):
@@ -143,7 +143,7 @@ def compare(args: argparse.Namespace, kind: str, kspace: np.ndarray, images: np.
 
 
 def targets(result: Row) -> list[Row]:
-    """Judge one scan."""
+    """Compare the programs on one scan."""
     by_name = {row["who"]: row for row in result["rows"]}
     ours, bart = by_name.get("upmri", {}), by_name.get("bart", {})
     worse = ours["unexplained"] / bart["unexplained"] if "unexplained" in ours and "unexplained" in bart else None
@@ -176,11 +176,11 @@ def main() -> None:
     if len(results) == 1:
         sections.append("No real scan: UPMRI_DATA does not lead to one.")
     for scan in results:
-        shape, judged = (
+        shape, compared = (
             "×".join(map(str, scan["shape"])),
-            f"{scan['calibration']} lines, {scan['pixels']} pixels judged",
+            f"{scan['calibration']} lines, {scan['pixels']} pixels compared",
         )
-        sections += [f"## {TITLES[scan['scan']]}, {shape}, {judged}", peers.table(scan["rows"], COLUMNS)]
+        sections += [f"## {TITLES[scan['scan']]}, {shape}, {compared}", peers.table(scan["rows"], COLUMNS)]
     return peers.publish(args, "espirit", "Coil maps by ESPIRiT", result, sections)
 
 

@@ -1,4 +1,4 @@
-"""What the benchmarks share: peers in processes of their own, honest clocks, BART through files, tables and JSON."""
+"""Helpers of the benchmarks: each peer in its own process, CPU and wall times, BART through files, tables and JSON."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def contest(args: argparse.Namespace, name: str, program: str, folder: Path) -> 
 def _isolated(args: argparse.Namespace, name: str, folder: Path, threads: int) -> Row:
     """Run a contender in a process of its own, so that imports and thread pools disturb nobody.
 
-    Threads that wait are told to sleep: spinning ones count as CPU time, the more the busier the machine.
+    Threads that wait are set to sleep: spinning ones count as CPU time, the more the busier the machine.
     """
     names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")
     quiet = {"OMP_WAIT_POLICY": "PASSIVE", "KMP_BLOCKTIME": "0", "OPENBLAS_THREAD_TIMEOUT": "4"}

@@ -3,7 +3,7 @@
     python benchmarks/solver.py [--json] [--quick] [--size 320] [--repeats 5] [-o DIR]
 
 Every contender gets the same maps, mask and right-hand side in complex64, starts from 0 and must bring
-‖(N + λI)x − b‖/‖b‖ down to 1e-5, as one NumPy function in double precision measures it. README.md tells the choices.
+‖(N + λI)x − b‖/‖b‖ down to 1e-5, as one NumPy function in double precision measures it. README.md explains the choices.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Is the deviation honest? Errors of `upmri` on people that no training saw, against the deviations it gives.
+"""Calibration of the standard deviation of `upmri`: its errors on people who are not in the training data.
 
-The scans of `quality.py`, ESPIRiT maps. The factor behind the deviation was fitted on held-out k-space lines of
-validation people, without ground truth. Errors are of the magnitude, pixels those of the object; each slice counts
-alike. Written: what share of the pixels lies within k deviations (95 % at k = 2 would be right), the rank correlation
-between deviation and error over the pixels of a slice, and a figure.
+The scans of `quality.py`, with ESPIRiT maps. The factor of the deviation was fitted on held-out k-space lines of
+validation people, without ground truth. Errors are those of the magnitude, over the pixels of the object; all slices
+have the same weight. Results are the share of pixels within k deviations (95 % at k = 2 is right), the rank correlation
+of deviation and error over the pixels of a slice, and a figure.
 
     UPMRI_DATA=… python benchmarks/uncertainty.py [--slices 12] [--samples 16]
 """
@@ -25,7 +25,7 @@ DEVIATIONS = [k / 4 for k in range(1, 15)]
 
 
 def ranks(values: Tensor) -> Tensor:
-    """Places in ascending order."""
+    """Ranks in ascending order."""
     return values.argsort().argsort().double()
 
 
@@ -41,14 +41,14 @@ def assess(scan: upmri.Scan, model: str, samples: int, device: str) -> tuple[lis
 
 
 def figure(rows: list[dict], path: Path) -> None:
-    """Shares within k deviations, of every group and rate, beside those of a normal law."""
+    """Draw the shares within k deviations for every group and rate, beside those of a normal distribution."""
     import matplotlib.pyplot as plt
 
     fig, axes = plt.subplots(figsize=(5.2, 4.2), layout="constrained")
     for row in rows:
         style = "-" if row["rate"] == 4 else "--"
         axes.plot(DEVIATIONS, row["within"], style, label=f"{row['group'].replace('_', ' ')}, {row['rate']}×")
-    axes.plot(DEVIATIONS, [math.erf(k / math.sqrt(2)) for k in DEVIATIONS], "k:", label="normal law")
+    axes.plot(DEVIATIONS, [math.erf(k / math.sqrt(2)) for k in DEVIATIONS], "k:", label="normal distribution")
     axes.axhspan(0.92, 0.98, color="0.9", zorder=0)
     axes.axvline(2, color="0.8", zorder=0)
     axes.set(xlabel="deviations", ylabel="share of pixels within", xlim=(0, 3.5), ylim=(0, 1.01))
@@ -57,14 +57,14 @@ def figure(rows: list[dict], path: Path) -> None:
 
 
 def main() -> None:
-    """Measure, print and keep."""
+    """Measure, print and save."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--slices", type=int, default=12, help="slices a group and rate, 0 for all")
+    parser.add_argument("--slices", type=int, default=12, help="slices per group and rate, 0 for all")
     parser.add_argument("--samples", type=int, default=16)
     parser.add_argument("--part", default="test")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--workers", type=int, default=1)
-    parser.add_argument("--model", nargs="*", default=[], metavar="NAME=FILE", help="instead of the shipped weights")
+    parser.add_argument("--model", nargs="*", default=[], metavar="NAME=FILE", help="other weights")
     parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args()
     models = dict(pair.split("=", 1) for pair in options.model)

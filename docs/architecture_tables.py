@@ -9,7 +9,9 @@ from __future__ import annotations
 import sys
 import tempfile
 import tomllib
+import warnings
 from collections.abc import Callable
+from itertools import groupby
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -71,31 +73,36 @@ def walks() -> str:
         upmri.simulate(upmri.demo.brain()[:1, ::2, ::2], coils=4, acceleration=2).save(folder / "scan.h5")
 
         def reconstruct() -> None:
-            upmri.reconstruct(upmri.load(folder / "scan.h5"), device="cpu").save(folder / "image.npy")
+            upmri.reconstruct(upmri.load(folder / "scan.h5"), device="cpu").save(folder / "image.npy", overwrite=True)
 
-        def config(steps: int) -> TrainConfig:
+        def config(name: str) -> TrainConfig:
             return TrainConfig(
-                output=str(folder / "run"), train=DataConfig(scans=(str(folder / "scan.h5"),)), device="cpu",
-                steps=steps, batch=1, save_every=1, objective=UpmriObjective(cascades=1, width=4, path_every=1),
+                output=str(folder / name), cache=str(folder / "cache"), device="cpu", steps=1, batch=1,
+                train=DataConfig(scans=(str(folder / "scan.h5"),)),
+                objective=UpmriObjective(cascades=1, width=4, path_every=1),
             )  # fmt: skip
 
-        import warnings
-
-        warnings.simplefilter("ignore")  # of lines that no scan has
+        warnings.simplefilter("ignore")  # about lines that no scan has
+        # Each once before: modules are then imported, and the data are prepared.
+        reconstruct()
         scan = entered(reconstruct)
-        train(config(1))
-        step = entered(lambda: train(config(2), resume=True))
-    before = next(i for i, module in enumerate(step) if module == "training.data") + 1
+        train(config("first"))
+        step = entered(lambda: train(config("second")))
     return (
         "**A scan**, from file to file (`upmri.load`, `upmri.reconstruct`, `rec.save`):\n\n"
         + _steps(scan)
-        + "\n\n**A training step** (after the data were prepared):\n\n"
-        + _steps([module for module in step[before - 1 :] if not module.startswith(("formats", "core"))])
+        + "\n\n**A training run of one step**, after the data were prepared (`upmri.train`):\n\n"
+        + _steps(step)
     )
 
 
 def _steps(modules: list[str]) -> str:
-    return "\n".join(f"{i}. `{module}`" for i, module in enumerate(modules, 1))
+    """Numbered lines, one for each run of modules of the same package."""
+    lines = []
+    for package, run in groupby(modules, lambda module: module.partition(".")[0]):
+        names = [name.partition(".")[2] or "__init__" for name in run]
+        lines.append(f"{len(lines) + 1}. `{package}`: {', '.join(names)}")
+    return "\n".join(lines)
 
 
 def main() -> int:

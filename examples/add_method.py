@@ -2,12 +2,13 @@
 Add a method
 ============
 
-Landweber's iteration, from nothing to ``upmri recon -m landweber``.
+Landweber's iteration, from its formula to ``upmri.reconstruct(scan, "landweber")``.
 """
 
 # %%
-# A method is a frozen dataclass. Its fields are its settings, each with a default, checked in ``__post_init__``;
-# ``name`` and ``summary`` are what ``upmri methods`` lists. It has one duty: from a ``Problem`` to an image.
+# A method is a frozen dataclass. Its fields are its settings, each with a default, and are checked in
+# ``__post_init__``; ``upmri methods`` lists its ``name`` and ``summary``. It has one function, from a ``Problem`` to
+# an image. ``register_method`` makes it available under its name in this program.
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -16,11 +17,12 @@ import torch
 from torch import Tensor
 
 import upmri
-from upmri.core.errors import InputError
+from upmri.core.checks import at_least
 from upmri.evaluation import comparison
-from upmri.methods.base import Method, Problem
+from upmri.methods import Method, register_method
 
 
+@register_method
 @dataclass(frozen=True)
 class Landweber(Method):
     """k steps of x ← x + (A*y − N x) from x = 0.
@@ -32,15 +34,14 @@ class Landweber(Method):
     """
 
     name = "landweber"
-    summary = "gradient descent on the data's error, stopped early (Landweber 1951)"
+    summary = "gradient descent on the data misfit, stopped early (Landweber 1951)"
 
     steps: int = 30
 
     def __post_init__(self) -> None:
-        if self.steps < 1:
-            raise InputError(f"steps: expected at least 1, got {self.steps}")
+        at_least(self, 1, "steps")
 
-    def reconstruct(self, problem: Problem) -> Tensor:
+    def reconstruct(self, problem: upmri.Problem) -> Tensor:
         """The k-th iterate, (slice, H, W)."""
         x = torch.zeros_like(problem.adjoint)
         for _ in range(self.steps):
@@ -49,22 +50,24 @@ class Landweber(Method):
 
 
 # %%
-# A ``Problem`` is some slices of a scan that has coil maps, on the device, scaled so that the image peaks near 1:
-# ``adjoint`` is A*y, ``operator`` is A, ``sigma`` the noise, ``generator`` the only source of randomness. What a
-# method does not ask for is not computed. So it can be tried at once.
+# A ``Problem`` holds some slices on a device, scaled so that the image peaks near 1: ``operator`` is A, ``adjoint`` is
+# A*y, ``kspace`` is y, ``sigma`` is the noise level, and ``generators`` has one random generator per slice. Each is
+# computed when a method asks for it. A method that uses ``normal``, ``solve`` and ``support`` of the operator alone
+# works with operators of users, too.
 scan = upmri.simulate(upmri.demo.brain()[1], acceleration=3)
-problem = Problem(scan, torch.device("cpu"), torch.Generator().manual_seed(0))
-image = Landweber().reconstruct(problem) * problem.scale[:, None, None]
-sense = upmri.reconstruct(scan, "sense")
-figure = comparison(scan.reference, {"landweber": image, "sense": sense.image})
+landweber, sense = upmri.reconstruct(scan, "landweber", steps=50), upmri.reconstruct(scan, "sense")
+figure = comparison(scan.reference, {"landweber": landweber.image, "sense": sense.image})
+for rec in (landweber, sense):
+    print(f"{rec.method}: {upmri.evaluate(rec)['psnr']:.1f} dB")
 
 # %%
-# To have it everywhere (``upmri.reconstruct``, ``recon -m``, ``benchmark``, the report) put the class into
-# ``src/upmri/methods/landweber.py`` and a line into the table at the top of ``src/upmri/methods/__init__.py``:
+# In a package of your own, an entry point makes the method available to every program and to the command line
+# (``upmri recon -m landweber``, ``upmri benchmark``, the report) once the package is installed:
 #
-# .. code-block:: python
+# .. code-block:: toml
 #
-#    "landweber": ("landweber", "Landweber"),
+#    [project.entry-points."upmri.methods"]
+#    landweber = "my_package.landweber:Landweber"
 #
-# and its test into ``tests/methods/``: against dense algebra or a closed form. A method that learns also names its
-# ``lesson``, a ``Lesson`` with a network and a loss; ``src/upmri/methods/modl.py`` is a short one.
+# A method that is trained has an ``Objective`` as well, with a network and a loss;
+# ``src/upmri/methods/supervised.py`` has short ones.

@@ -6,9 +6,8 @@ From undersampled scans alone, in seconds: too small to be good, long enough to 
 """
 
 # %%
-# A folder of scans, as a site has them: undersampled, each with lines of its own. Here they are simulated, of bodies
-# with some ellipses inside. Their truth is thrown away: what is left is k-space, in files that any method of yours
-# could read.
+# A folder of undersampled scans, each with other lines. Here they are simulated, of bodies with some ellipses inside.
+# Only their k-space is saved, not their reference images.
 import random
 from pathlib import Path
 
@@ -37,14 +36,14 @@ for seed in range(24):
     np.save(folder / f"scan{seed:02}.npy", scan.kspace.numpy())
 
 # %%
-# What to train, on what, how long. Every key has a default but ``output`` and ``train``; a key that is not known is an
-# error. ``share`` keeps scans apart that judge and never teach.
+# The configuration. Every key has a default but ``output`` and ``train``; an unknown key is an error. ``share`` divides
+# the scans: the validation scans are not used for training.
 Path("tiny.yaml").write_text("""
 name: tiny
 about: bodies with ellipses
 output: runs/tiny
 method: upmri
-lesson: {cascades: 2, width: 8}
+objective: {cascades: 2, width: 8}
 train: {scans: [scans], share: [0, 0.8]}
 validation: {scans: [scans], share: [0.8, 1]}
 steps: 60
@@ -57,12 +56,12 @@ weights = upmri.train("tiny.yaml")
 print(weights)
 
 # %%
-# What it said on the way, a line of JSON every few steps. ``held_out`` is from the validation scans: its error on
-# lines that were hidden, over SENSE's, in dB; below 0 it foretells them better than SENSE does. It needs no truth.
+# The log has a line of JSON every few steps. ``held_out_gain`` comes from the validation scans: the gain over SENSE on
+# lines that were not input, in dB. Above 0 the network predicts these lines better than SENSE. It needs no reference.
 print(Path("runs/tiny/log.jsonl").read_text().splitlines()[-1])
 
 # %%
-# A scan it has not seen, with its truth.
+# A scan that was not in the training set, with its reference image.
 new = upmri.simulate(body(1000), coils=4, acceleration=3, acs=10, noise=0.02, seed=1000)
 models = {"zero-filled": None, "sense": None, "upmri": weights}
 recs = {method: upmri.reconstruct(new, method, model=model) for method, model in models.items()}
@@ -75,6 +74,6 @@ for method, rec in recs.items():
 #
 # .. code-block:: bash
 #
-#    upmri train tiny.yaml                 # broken off, --resume goes on
+#    upmri train tiny.yaml                 # --resume continues an interrupted run
 #    upmri recon new.npy --model runs/tiny/tiny.safetensors
-#    UPMRI_MODELS=runs/tiny upmri models   # from here on it goes by its name, too
+#    UPMRI_MODELS=runs/tiny upmri models   # makes it available by its name

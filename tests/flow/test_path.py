@@ -1,6 +1,8 @@
+"""Points of the path, noise, and random times."""
+
 import torch
 
-from upmri.flow.path import TimeLaw, interpolate, noise
+from upmri.flow.path import TimeLaw, evaluate_field, interpolate, noise
 
 
 def test_ends_of_the_path(rng):
@@ -27,3 +29,32 @@ def test_logit_normal_quantiles():
 def test_a_share_of_zeros():
     t = TimeLaw(at_zero=0.3).draw(100_000, torch.Generator().manual_seed(0))
     assert abs((t == 0).float().mean() - 0.3) < 0.01
+
+
+def test_one_time_per_generator():
+    """The time of a slice alone is its time in a stack."""
+    law = TimeLaw(location=-1.0)
+    both = law.draw_each([torch.Generator().manual_seed(seed) for seed in (3, 4)])
+    for i, seed in enumerate((3, 4)):
+        assert torch.equal(law.draw(1, torch.Generator().manual_seed(seed)), both[i : i + 1])
+
+
+def test_noise_of_a_slice_is_the_same_alone_as_in_a_stack(rng):
+    like = rng(3, 2, 5, 6)
+    both = noise(like, [torch.Generator().manual_seed(seed) for seed in (3, 4)])
+    assert both.shape == like.shape
+    for i, seed in enumerate((3, 4)):
+        part = slice(i, i + 1)
+        assert torch.equal(noise(like[:, part], torch.Generator().manual_seed(seed)), both[:, part])
+
+
+def test_a_field_is_evaluated_with_all_leading_axes_as_slices(rng):
+    z, shapes = rng(3, 2, 5, 6), []
+
+    def field(flat, t):
+        shapes.append((flat.shape, t.tolist()))
+        return flat * torch.arange(6)[:, None, None]
+
+    found = evaluate_field(field, z, 0.25)
+    assert shapes == [((6, 5, 6), [0.25] * 6)]
+    assert torch.equal(found, z * torch.arange(6).reshape(3, 2, 1, 1))

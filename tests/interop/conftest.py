@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 import torch
 
-from upmri.physics import SenseOperator
+import upmri
+from upmri.physics import SenseOperator, phantom
 
 SHAPE = (2, 6, 8)
 
@@ -45,5 +46,27 @@ def assert_same() -> Callable[..., None]:
         solved, wanted = bridge.solve(x, 0.1, tolerance=1e-12), sense.solve(x, 0.1)
         assert (solved - wanted).norm() <= 10 * tolerance * wanted.norm()
         assert torch.equal(bridge.support, sense.support)
+
+    return check
+
+
+@pytest.fixture
+def assert_reconstructs() -> Callable[..., None]:
+    """``assert_reconstructs(wrap)``: methods give the same images with a bridge as with the operator of upmri.
+
+    ``wrap`` maps the operator of upmri, one slice of 64×64, to a bridge to the same operator of a peer.
+    """
+
+    def check(wrap: Callable[[SenseOperator], Any]) -> None:
+        scan = upmri.simulate(phantom.image((64, 64)), coils=8, acceleration=3, noise=0.01)
+        sense = SenseOperator(scan.maps, scan.mask)
+        bridge = wrap(sense)
+        data = scan.kspace.reshape(bridge.data_shape)
+        for method, settings in (("sense", {}), ("cg-sense", {}), ("upmri", {"model": "brain"})):
+            made, wanted = (
+                upmri.reconstruct(upmri.Problem(operator, y, sigma=scan.noise), method, **settings).image
+                for operator, y in ((bridge, data), (sense, scan.kspace))
+            )
+            assert (made - wanted).norm() < 1e-3 * wanted.norm(), method
 
     return check

@@ -1,3 +1,6 @@
+import runpy
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -69,6 +72,15 @@ def test_the_peers_own_maps_and_batches(rng):
     assert_adjoint(batches, rng)
 
 
+def test_normal_as_a_convolution(rng):
+    operator = from_mrinufft(nufft(n_coils=3), rng(2, 3, *SHAPE), np.linspace(0, 2, 80))
+    x = rng(4, 2, *SHAPE)
+    expected = operator.H(operator(x))
+    assert (operator.normal(x) - expected).norm() < 1e-5 * expected.norm()
+    operator._kernel = None  # as for an operator that is no plain transform
+    assert torch.allclose(operator.normal(x), expected)
+
+
 @pytest.mark.parametrize(
     ("options", "arguments", "field"),
     [
@@ -89,3 +101,11 @@ def test_volumes_are_refused():
     with pytest.raises(InputError) as error:
         from_mrinufft(volume)
     assert error.value.field == "operator"
+
+
+def test_radial_example(capsys):
+    """The shipped prior gains on least squares, though it was trained on Cartesian scans."""
+    path = Path(__file__).parents[2] / "examples" / "radial.py"
+    scores = runpy.run_path(str(path))["scores"]
+    assert scores["upmri"]["psnr"] > 1.5 + max(values["psnr"] for name, values in scores.items() if name != "upmri")
+    assert "upmri" in capsys.readouterr().out

@@ -54,3 +54,7 @@ def test_moves_with_the_module(sense):
     ours = to_mrpro(sense).float()
     assert ours.operator.maps.dtype == torch.complex64
     assert sense.maps.dtype == torch.complex128
+
+
+def test_reconstructs(assert_reconstructs):
+    assert_reconstructs(lambda sense: from_mrpro(peer(sense), sense.shape))

@@ -59,3 +59,7 @@ def test_their_solver_on_our_operator(sense, rng):
     while not app.done():
         app.update()
     assert np.allclose(solved, sense.solve(b, 0.1).numpy())
+
+
+def test_reconstructs(assert_reconstructs):
+    assert_reconstructs(lambda sense: from_sigpy(peer(sense.maps[0].numpy(), sense.mask[0].numpy())))

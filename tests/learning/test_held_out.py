@@ -196,3 +196,11 @@ def test_an_operator_without_a_mask_has_no_lines_to_hold_out(rng):
         with pytest.raises(InputError) as error:
             hold_out(problem)
         assert error.value.field == "operator"
+
+
+def test_where_there_is_nothing_to_compare_the_gain_is_0(maps, rng):
+    """Slices of zeros, and scans without lines outside the centre."""
+    y, centre = rng(3, 4, ROWS, WIDTH), torch.zeros(3, 1, WIDTH, dtype=torch.bool)
+    centre[..., WIDTH // 2 - 2 : WIDTH // 2 + 2] = True
+    for problem in (problem_of(maps, masks(True), 0 * y), problem_of(maps, centre, y)):
+        assert gain_over_sense(lambda inputs: inputs.adjoint, problem) == 0

@@ -5,6 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from upmri.core.errors import InputError
 from upmri.learning.lines import LineSplit, folds
 from upmri.physics.masks import calibration_region, poisson_disc, random_lines
 from upmri.physics.problem import Problem
@@ -133,9 +134,17 @@ def test_folds_hold_every_line_outside_the_calibration_region_once(mask, count, 
     outer[rows if len(mask) > 1 else slice(None), columns] = False
     if not outer.any():
         outer = mask & ~centre(mask)
-    parts = folds(mask, ROWS, count, torch.Generator().manual_seed(seed))
+    parts = folds(mask, ROWS, torch.Generator().manual_seed(seed), count)
     assert parts.shape == (count, *mask.shape)
     assert torch.equal(parts.sum(0), outer.int())
     sizes = parts.sum((1, 2))
     assert sizes.max() - sizes.min() <= 1
-    assert torch.equal(parts, folds(mask, ROWS, count, torch.Generator().manual_seed(seed)))
+    assert torch.equal(parts, folds(mask, ROWS, torch.Generator().manual_seed(seed), count))
+
+
+def test_without_lines_outside_the_centre_there_is_no_split():
+    mask = torch.zeros(1, 12, dtype=torch.bool)
+    mask[0, 4:8] = True
+    with pytest.raises(InputError) as error:
+        LineSplit().draw(mask, ROWS, torch.Generator())
+    assert error.value.field == "mask"

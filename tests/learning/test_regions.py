@@ -2,7 +2,9 @@
 
 import torch
 
-from upmri.learning.regions import calibration, centre, outside_calibration
+from upmri.learning.regions import calibration, centre, draw_per_slice, outside_calibration
+from upmri.physics.problem import Problem
+from upmri.physics.sense import SenseOperator
 
 
 def lines(width, *sampled):
@@ -60,3 +62,13 @@ def test_a_mask_that_shares_memory_is_not_changed():
     for region in (centre(mask), calibration(mask, 9), outside_calibration(mask, 9)):
         assert region.shape == (9, 12)
     assert torch.equal(mask, before)
+
+
+def test_every_slice_is_drawn_with_its_own_mask_and_generator(rng):
+    masks = torch.stack([lines(12, 5, 6, 7), lines(12, 1, 6)])
+    problem = Problem(SenseOperator(rng(2, 1, 9, 12), masks), rng(2, 1, 9, 12), seeds=(3, 4))
+    calls = draw_per_slice(lambda *call: call, problem)
+    for (mask, readout, generator), expected, seed in zip(calls, masks, (3, 4), strict=True):
+        assert torch.equal(mask, expected)
+        assert readout == 9
+        assert generator.initial_seed() == seed

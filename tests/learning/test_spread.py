@@ -42,7 +42,7 @@ def pretend(monkeypatch, errors):
 
 
 def test_factor_and_exponent_are_recovered(scene, monkeypatch):
-    """Errors of the bootstrap are c (u/2)^p too small; 0.01, added to the variance of log u, damps the exponent."""
+    """Errors of the bootstrap that are c (u/2)^p too small; 0.01 in the variance of log u damps the exponent."""
     c, p, unknowns = 1.6, 0.8, []
 
     def errors(problem):

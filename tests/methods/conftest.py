@@ -1,16 +1,17 @@
-"""What tests of methods share: a small scan and a batch of it, weights that do something, SURE by plain transforms."""
+"""Fixtures of the tests of methods: a small scan, its problem, networks that record their calls, SURE by transforms."""
 
-from dataclasses import replace
 from functools import cache
 
 import pytest
 import torch
 
 import upmri
-from upmri import weights
-from upmri.methods.base import Problem
+from upmri.methods.prior import Prior
 from upmri.physics.fourier import fft2c, ifft2c
-from upmri.training.data import Batch
+from upmri.physics.operator import Operator
+from upmri.physics.problem import Problem
+from upmri.physics.sense import SenseOperator
+from upmri.weights.files import load_prior, save_weights
 
 
 @pytest.fixture(scope="session")
@@ -20,49 +21,84 @@ def scan():
 
 
 @pytest.fixture
-def batch(scan):
-    """Both in double precision, the second noisier."""
-    problem = Problem(scan, torch.device("cpu"), torch.Generator())
-    maps, sigma = problem.operator.maps.to(torch.complex128), problem.sigma.double() * torch.tensor([1.0, 3.0])
-    return Batch(problem.kspace.to(torch.complex128), maps, problem.operator.mask, sigma, None, (5, 6))
+def problem(scan):
+    """Both slices in double precision, the second noisier."""
+    single = Problem.from_scan(scan)
+    operator, sigma = single.operator.to(torch.complex128), single.sigma.double() * torch.tensor([1.0, 3.0])
+    return Problem(operator, single.kspace.to(torch.complex128), sigma=sigma, scaled=True, seeds=(5, 6))
+
+
+@pytest.fixture(scope="session")
+def changed():
+    """``changed(problem, **parts)``: the problem with other parts on the same scale, and fresh random generators."""
+
+    def make(problem, **parts):
+        names = ("operator", "kspace", "sigma", "reference", "seeds", "step")
+        return Problem(**{name: getattr(problem, name) for name in names} | parts, scaled=True)
+
+    return make
 
 
 @pytest.fixture(scope="session")
 def save(tmp_path_factory):
-    """``save(name, lesson)``: a file of weights that do something: the last convolution would start at zero."""
+    """``save(name, objective)``: a weights file whose network does something: its last layer would start at zero."""
     folder = tmp_path_factory.mktemp("weights")
 
     @cache
-    def made(name, lesson):
+    def made(name, objective):
         with torch.random.fork_rng():
             torch.manual_seed(0)
-            network = lesson.network()
+            network = objective.network()
             torch.nn.init.normal_(network.network.out.weight, std=0.05)
-        return weights.save(folder / f"{name}.safetensors", network.state_dict(), name, lesson, {"name": name})
+        return save_weights(folder / f"{name}.safetensors", network.state_dict(), name, objective, {"name": name})
 
     return made
 
 
-@pytest.fixture
-def pretend(monkeypatch):
-    """``pretend(model, network)``: those weights are loaded with this network, whatever is asked for."""
+@pytest.fixture(scope="session")
+def with_network():
+    """``with_network(file, network)``: the prior of a weights file, with another network in it."""
 
-    def patch(model, network):
-        known = replace(weights.load(model), network=network)
-        monkeypatch.setattr(weights, "load", lambda *_: known)
+    def make(file, network):
+        known = load_prior(file)
+        return Prior(network, known.objective, known.method, source=known.source, card=known.card)
 
-    return patch
+    return make
 
 
-class Watched:
-    """f = c z + d N z + a tanh Re z, with gradients, that remembers what it was asked."""
+class Own(Operator):
+    """An operator of a user: the lines and coils of another one, and no mask."""
+
+    def __init__(self, operator):
+        self.known, self.shape = operator, operator.shape
+
+    def forward(self, image):
+        return self.known(image)
+
+    def adjoint(self, data):
+        return self.known.H(data)
+
+
+@pytest.fixture(scope="session")
+def own_operator():
+    """``own_operator(scan)``: two problems of a scan, with an operator of the user and with that of the package."""
+
+    def make(scan):
+        known = SenseOperator(scan.maps, scan.mask)
+        return [Problem(operator, scan.kspace, sigma=scan.noise) for operator in (Own(known), known)]
+
+    return make
+
+
+class Recorder:
+    """f = c z + d N z + a tanh Re z, with gradients, that records its calls."""
 
     def __init__(self, a=0.0):
         self.weights = [torch.tensor(v, dtype=torch.float64, requires_grad=True) for v in (0.6, 0.3, a)]
-        self.asked = []
+        self.calls = []
 
     def __call__(self, operator, z):
-        self.asked.append((operator, z))
+        self.calls.append((operator, z))
         c, d, a = self.weights
         return c * z + d * operator.normal(z) + a * torch.tanh(3 * z.real)
 
@@ -93,9 +129,9 @@ class Plain:
     def normal(self, x):
         return self.adjoint(self.forward(x))
 
-    def sure(self, network, batch, b, w):
-        """x̂ and ‖√w (A x̂ − y)‖² − σ₀² Σ w + 2 σ₀² Re⟨√w b, J √w b⟩, of samples of all coils."""
-        y, sigma, b = batch.kspace, batch.sigma, w.sqrt() * b
+    def sure(self, network, problem, b, w):
+        """x̂ and ‖√w (A x̂ − y)‖² − σ₀² Σ w + 2 σ₀² Re⟨√w b, J √w b⟩, over the samples of all coils."""
+        y, sigma, b = problem.kspace, problem.sigma, w.sqrt() * b
         x = network(self, self.adjoint(y))
         step = (1e-2 * (square(self.adjoint(y)) / square(self.adjoint(b))).sqrt()).detach()[:, None, None, None]
         change = (self.forward(network(self, self.adjoint(y + step * b))) - self.forward(x)) / step
@@ -112,9 +148,9 @@ def square(values):
     return values.abs().square().flatten(1).sum(1)
 
 
-@pytest.fixture(name="Watched", scope="session")
-def _watched():
-    return Watched
+@pytest.fixture(name="Recorder", scope="session")
+def _recorder():
+    return Recorder
 
 
 @pytest.fixture(name="Plain", scope="session")
@@ -123,21 +159,22 @@ def _plain():
 
 
 @pytest.fixture
-def twice_measured(Watched, Plain, batch, monkeypatch, rng):
-    """``twice_measured(lesson, alpha, bend, second)``: SURE/s + α inconsistency, as it is found and written out.
+def check_two_measurements(problem, monkeypatch, rng):
+    """``check_two_measurements(objective, alpha, bend, second)``: its loss is SURE/s + α inconsistency, written out.
 
-    ``second(x̂, network)`` says what is measured the second time, and by which maps and mask.
+    ``second(x̂, network)`` returns the image that is measured the second time, and the operator.
     """
 
-    def check(lesson, alpha, bend, second):
-        b, e = queue = [rng(*batch.kspace.shape) for _ in range(2)]
-        monkeypatch.setattr(Batch, "unit_noise", lambda *_: queue.pop(0))
-        network = Watched(bend)
-        found = lesson.loss(network, batch)
-        x, error = Plain(batch.maps, batch.mask).sure(network, batch, b, batch.mask[:, None].double())
-        target, maps, mask = second(x, network)
-        gap = Plain(maps, mask).inconsistency(network, target, batch.sigma, e, lesson.moving)
-        samples, pixels = batch.mask.sum((1, 2)) * x.shape[-2], x[0].numel()
-        network.agrees(found, (error / samples + alpha * gap / pixels) * pixels / square(batch.kspace))
+    def check(objective, alpha, bend, second):
+        b, e = queue = [rng(*problem.kspace.shape) for _ in range(2)]
+        monkeypatch.setattr(Problem, "unit_noise", lambda *_: queue.pop(0))
+        network, mask = Recorder(bend), problem.operator.mask
+        found = objective.loss(network, problem)
+        x, error = Plain(problem.operator.maps, mask).sure(network, problem, b, mask[:, None].double())
+        target, operator = second(x, network)
+        assert isinstance(operator, SenseOperator)
+        gap = Plain(operator.maps, operator.mask).inconsistency(network, target, problem.sigma, e, objective.moving)
+        samples, pixels = mask.sum((1, 2)) * x.shape[-2], x[0].numel()
+        network.agrees(found, (error / samples + alpha * gap / pixels) * pixels / square(problem.kspace))
 
     return check

@@ -1,4 +1,4 @@
-"""DPS: its gradient against differences, its ancestral step against the law it is to keep, and what the data say."""
+"""DPS: its gradient against differences, and the distribution of its ancestral step."""
 
 from dataclasses import replace
 
@@ -7,15 +7,15 @@ import torch
 
 import upmri
 from upmri.flow.diffusion import Cosine
-from upmri.methods.base import Problem
-from upmri.methods.ddnm import DiffusionLesson
-from upmri.methods.dps import Dps, ancestor, pull
+from upmri.methods.ddnm import DiffusionObjective
+from upmri.methods.dps import Dps, ancestor, misfit_gradient
+from upmri.physics.problem import Problem
 from upmri.physics.sense import SenseOperator
 
 
 @pytest.fixture(scope="module")
 def model(save):
-    return save("ddnm", DiffusionLesson(size="tiny"))
+    return save("ddnm", DiffusionObjective(size="tiny"))
 
 
 def network(z, t):
@@ -38,7 +38,7 @@ def test_the_gradient_is_that_of_the_misfit(rng, level):
     def misfit(at):
         return (operator.forward(image(at)) - y).flatten(1).norm(dim=1)
 
-    guess, slope = pull(network, schedule, operator, y, x, level)
+    guess, slope = misfit_gradient(network, schedule, operator, y, x, level)
     assert torch.allclose(guess, image(x))
     assert bool((guess.abs() > 4 - 1e-9).any()) == (level > 1)
     h = 1e-6
@@ -47,21 +47,22 @@ def test_the_gradient_is_that_of_the_misfit(rng, level):
     assert torch.allclose(found, (plus - minus) / (2 * h), rtol=1e-5)
 
 
-def test_where_the_data_are_met_there_is_no_pull(rng):
+def test_where_the_data_agree_the_gradient_is_zero(rng):
     operator = SenseOperator(rng(1, 2, 4, 6), torch.ones(1, 1, 6, dtype=torch.bool))
     schedule, x = Cosine(levels=20), 0.1 * rng(1, 4, 6)
     a, _ = schedule.scales(3)
-    _, slope = pull(lambda z, _: 0 * z, schedule, operator, operator.forward(x / a), x, 3)
+    _, slope = misfit_gradient(lambda z, _: 0 * z, schedule, operator, operator.forward(x / a), x, 3)
     assert (slope == 0).all()
 
 
 @pytest.mark.parametrize(("now", "then"), [(20, 13), (9, 8), (5, 1)])
-def test_the_ancestral_step_keeps_the_law(rng, now, then):
-    """From x_t = a x₀ + σ ε with x₀ known to x_t' = a' x₀ + σ' ε', ε' ~ CN(0, 2I), which remembers some of ε."""
+def test_the_ancestral_step_keeps_the_distribution(rng, now, then):
+    """From x_t = a x₀ + σ ε with x₀ known to x_t' = a' x₀ + σ' ε', ε' ~ CN(0, 2I), which is correlated with ε."""
     schedule, draws = Cosine(levels=20), 200_000
     (a, sigma), (next_a, next_sigma) = schedule.scales(now), schedule.scales(then)
     x0, eps = rng(1, 1, 1), 2**0.5 * rng(draws, 1, 1)
-    x = ancestor(schedule, a * x0 + sigma * eps, x0, now, then, torch.Generator().manual_seed(1))
+    generators = [torch.Generator().manual_seed(1)]
+    x = ancestor(schedule, (a * x0 + sigma * eps)[:, None], x0, now, then, generators)[:, 0]
     made = (x - next_a * x0) / next_sigma
     assert made.mean().abs() < 0.02
     assert made.real.var().item() == pytest.approx(1, rel=0.02)
@@ -71,15 +72,15 @@ def test_the_ancestral_step_keeps_the_law(rng, now, then):
     assert shared == pytest.approx(a / next_a * next_sigma / sigma, abs=0.01)
 
 
-def test_the_last_step_leaves_the_guess(rng):
+def test_the_last_step_returns_the_estimate(rng):
     x, guess = rng(1, 4, 6), rng(1, 4, 6)
-    assert torch.allclose(ancestor(Cosine(levels=20), x, guess, 3, 0, torch.Generator()), guess)
+    assert torch.allclose(ancestor(Cosine(levels=20), x, guess, 3, 0, [torch.Generator()]), guess)
 
 
-def test_without_strength_the_data_have_no_say(scan, model):
+def test_without_strength_the_data_have_no_effect(scan, model):
     assert Dps().strength == 1
-    other = replace(scan, kspace=scan.kspace.flip(1))  # of the same scale, as good as
-    scales = [Problem(s, torch.device("cpu"), torch.Generator()).scale[:, None, None] for s in (scan, other)]
+    other = replace(scan, kspace=scan.kspace.flip(1))  # of nearly the same scale
+    scales = [Problem.from_scan(s).scale[:, None, None] for s in (scan, other)]
     for strength, alike in [(0.0, True), (1.0, False)]:
         settings = {"model": model, "strength": strength, "steps": 3, "device": "cpu"}
         one, two = (

@@ -1,4 +1,4 @@
-"""GTF²M: its loss against the truth's, its passes against closed forms, and coils that come together again."""
+"""GTF²M: its loss against the true error, its passes against closed forms, and the combination of coils."""
 
 from dataclasses import replace
 
@@ -6,30 +6,31 @@ import pytest
 import torch
 
 import upmri
-from upmri import InputError, weights
+from upmri import InputError
 from upmri.flow.path import TimeLaw, noise
-from upmri.flow.sampler import Cyclic, read_out
+from upmri.flow.sampler import Cyclic, single_evaluation
+from upmri.learning.training_noise import path_noise
 from upmri.methods import gtf2m
-from upmri.methods.base import Problem
-from upmri.methods.gtf2m import Gtf2m, Gtf2mLesson, coil_by_coil, combine, density, draw_coils, single_coil
-from upmri.methods.upmri_paper import PaperLesson
+from upmri.methods.gtf2m import Gtf2m, Gtf2mObjective, coil_by_coil, combine, density, draw_coils, single_coil
+from upmri.methods.upmri_paper import PaperObjective
 from upmri.physics.fourier import fft2c, ifft2c
 from upmri.physics.masks import random_lines
-from upmri.training.data import Batch
-
-CPU = torch.device("cpu")
+from upmri.physics.operator import IdentityOperator
+from upmri.physics.problem import Problem
+from upmri.physics.sense import SenseOperator
+from upmri.weights.files import load_prior
 
 
 @pytest.fixture(scope="module")
 def model(save):
-    return save("gtf2m", Gtf2mLesson(size="tiny"))
+    return save("gtf2m", Gtf2mObjective(size="tiny"))
 
 
 def recon(scan, model=None, **settings):
     return upmri.reconstruct(scan, "gtf2m", model=model, **({"steps": 3, "device": "cpu"} | settings))
 
 
-# What a step learns from.
+# The coils of a training step.
 
 
 def test_the_density_is_that_of_each_mask():
@@ -45,7 +46,7 @@ def test_the_density_is_that_of_each_mask():
     assert (density(torch.ones(1, 8, dtype=torch.bool), 8) == 1).all()
 
 
-def make_batch(count, coils=3, *, sigma=0.5, height=4, width=12, seed=0):
+def make_problem(count, coils=3, *, sigma=0.5, height=4, width=12, seed=0):
     """Noisy scans with masks that differ, and the coil images without noise, in double precision."""
     generator = torch.Generator().manual_seed(seed)
     full = torch.randn(count, coils, height, width, dtype=torch.complex128, generator=generator)
@@ -53,23 +54,22 @@ def make_batch(count, coils=3, *, sigma=0.5, height=4, width=12, seed=0):
     mask = torch.stack([random_lines(width, 2, 3, seed=generator) for _ in range(count)])
     e = sigma * torch.randn(full.shape, dtype=torch.complex128, generator=generator)
     kspace = mask[:, None] * (fft2c(full) + e)
-    seeds = tuple(range(10, 10 + 2 * count, 2))
-    batch = Batch(kspace, full, mask, torch.full((count,), sigma, dtype=torch.float64), None, seeds)
-    return batch, full
+    seeds, level = range(10, 10 + 2 * count, 2), torch.full((count,), sigma, dtype=torch.float64)
+    return Problem(SenseOperator(full, mask), kspace, sigma=level, scaled=True, seeds=seeds), full
 
 
-def test_coils_are_drawn_for_each_slice_and_brought_to_one_scale():
-    batch, _ = make_batch(6, coils=5)
-    faint = replace(batch, kspace=batch.kspace * torch.tensor([1, 1e-3, 1, 10, 1])[:, None, None])
-    drawn, again = draw_coils(faint, 2), draw_coils(replace(faint), 2)
+def test_coils_are_drawn_for_each_slice_and_brought_to_one_scale(changed):
+    problem, _ = make_problem(6, coils=5)
+    faint = changed(problem, kspace=problem.kspace * torch.tensor([1, 1e-3, 1, 10, 1])[:, None, None])
+    drawn, again = draw_coils(faint, 2), draw_coils(changed(faint), 2)
     assert torch.equal(drawn.kspace, again.kspace)
     assert drawn.seeds == again.seeds
     assert drawn.kspace.shape == (12, 1, 4, 12)
     assert len(set(drawn.seeds)) == 12
     assert all(seed % 2 == 0 for seed in drawn.seeds)  # + 1 is another
-    assert (drawn.maps == 1).all()
-    assert torch.equal(drawn.mask[::2], batch.mask)
-    assert torch.equal(drawn.mask[1::2], batch.mask)
+    assert (drawn.operator.maps == 1).all()
+    assert torch.equal(drawn.operator.mask[::2], problem.operator.mask)
+    assert torch.equal(drawn.operator.mask[1::2], problem.operator.mask)
     peak = ifft2c(drawn.kspace).abs().flatten(1).quantile(0.999, dim=1)
     assert torch.allclose(peak, torch.ones(12).double())
     picks = []
@@ -80,14 +80,14 @@ def test_coils_are_drawn_for_each_slice_and_brought_to_one_scale():
         picks.append(int(gaps.argmin()))
     assert all(a != b for a, b in zip(picks[::2], picks[1::2], strict=True))
     assert len(set(picks)) > 3
-    assert len(draw_coils(replace(batch), 99).seeds) == 30
+    assert len(draw_coils(changed(problem), 99).seeds) == 30
 
 
-def test_a_silent_coil_is_no_number_short():
-    batch, _ = make_batch(1, coils=2)
-    silent = draw_coils(replace(batch, kspace=0 * batch.kspace), 2)
+def test_a_coil_without_signal_gives_no_nan(changed):
+    problem, _ = make_problem(1, coils=2)
+    silent = draw_coils(changed(problem, kspace=0 * problem.kspace), 2)
     assert (silent.kspace == 0).all()
-    assert torch.equal(silent.sigma, batch.sigma.repeat(2))
+    assert torch.equal(silent.sigma, problem.sigma.repeat(2))
 
 
 # The loss.
@@ -115,19 +115,19 @@ def lines_of(mask):
 
 
 @pytest.fixture(scope="module")
-def judged():
-    """Loss with and without divergence and the truth's, of many scans, a sample; coils of scale 2."""
+def losses(changed):
+    """Loss of many scans with and without divergence, the true error, and the error on the data; coils of scale 2."""
     mp = pytest.MonkeyPatch()
-    # Stein's lemma wants a scale that does not depend on the noise, as that of a real coil hardly does.
+    # Stein's lemma needs a scale that does not depend on the noise; that of a real coil hardly does.
     mp.setattr(gtf2m, "coil_images", lambda y: (ifft2c(y) / 2, torch.full(y.shape[:2], 2.0, dtype=torch.float64)))
-    batch, full = make_batch(6000, coils=1)
-    lesson = Gtf2mLesson(size="tiny", time=TimeLaw(-1.0, 0.5))
-    corrected, plain = (48 * replace(lesson, divergence=on).loss(velocity, replace(batch)) for on in (True, False))
-    coils = draw_coils(replace(batch), 1)
-    t, x1 = coils.times(lesson.time), coils.noise()
+    problem, full = make_problem(6000, coils=1)
+    objective = Gtf2mObjective(size="tiny", time=TimeLaw(-1.0, 0.5))
+    corrected, plain = (48 * replace(objective, divergence=on).loss(velocity, changed(problem)) for on in (True, False))
+    coils = draw_coils(changed(problem), 1)
+    t, x1 = objective.time.draw_each(coils.generators), path_noise(coils)
     mp.undo()
-    s, x0, mask = t[:, None, None], full[:, 0] / 2, batch.mask
-    z = ifft2c(mask * ((1 - s) * batch.kspace[:, 0] / 2 + s * fft2c(x1)))
+    s, x0, mask = t[:, None, None], full[:, 0] / 2, problem.operator.mask
+    z = ifft2c(mask * ((1 - s) * problem.kspace[:, 0] / 2 + s * fft2c(x1)))
     square = torch.stack([lines_of(m) for m in mask])[:, None] * mask
     target = fft2c(x1 - x0)
 
@@ -135,19 +135,19 @@ def judged():
         return (square * (fft2c(v) - u).abs().square()).sum((1, 2))
 
     v = velocity(z, t)
-    measured = fft2c(x1) * mask - batch.kspace[:, 0] / 2
+    measured = fft2c(x1) * mask - problem.kspace[:, 0] / 2
     return corrected, plain, error(v, target) - error(0 * v, target), error(v, measured) - error(0 * v, measured)
 
 
-def test_the_loss_is_the_weighted_error(judged):
+def test_the_loss_is_the_weighted_error(losses):
     """‖M/√p (F v − (F x₁ − y₀))‖² a pixel, but for a constant, at the z and the p of each coil."""
-    _, plain, _, written = judged
+    _, plain, _, written = losses
     assert torch.allclose(plain, written, rtol=1e-5, atol=1e-4)
 
 
-def test_with_the_divergence_it_is_the_error_of_the_truth(judged):
+def test_with_the_divergence_it_is_the_error_of_the_truth(losses):
     """−2 (1−t) σ² Re⟨b, J b⟩, with its factor, its weights and its sign: half or twice of it would be seen."""
-    corrected, plain, truth, _ = judged
+    corrected, plain, truth, _ = losses
     gap, bias = (
         ((loss - truth).mean() / (loss - truth).std() * len(truth) ** 0.5).item() for loss in (corrected, plain)
     )
@@ -155,29 +155,29 @@ def test_with_the_divergence_it_is_the_error_of_the_truth(judged):
     assert bias > 15
 
 
-def test_the_weights_make_up_for_the_lines_that_are_missing():
+def test_the_weights_make_up_for_the_lines_that_are_missing(changed):
     """For a field that does not know the mask: the mean over masks is the error on all of k-space."""
-    batch, full = make_batch(3000, coils=1, sigma=0.0, width=64, height=1)
+    problem, full = make_problem(3000, coils=1, sigma=0.0, width=64, height=1)
     one = torch.zeros_like(full) + full[:1]
-    batch = replace(batch, kspace=fft2c(one) * batch.mask[:, None])
+    problem = changed(problem, kspace=fft2c(one) * problem.operator.mask[:, None])
     zero = TimeLaw(at_zero=1.0)
     with pytest.MonkeyPatch.context() as mp:
         mp.setattr(gtf2m, "coil_images", lambda y: (ifft2c(y), torch.ones(y.shape[:2], dtype=torch.float64)))
-        coils = draw_coils(replace(batch), 1)
+        coils = draw_coils(changed(problem), 1)
         # v = x₁ + w, so that x₁ drops out of the error: w is drawn to −x₀
-        w, x1 = 0.3 * one[0, 0].roll(3, -1), coils.noise()
-        loss = Gtf2mLesson(size="tiny", time=zero, divergence=False).loss(lambda *_: x1 + w, replace(batch))
-    square = torch.stack([lines_of(m) for m in batch.mask])[:, None] * batch.mask
+        w, x1 = 0.3 * one[0, 0].roll(3, -1), path_noise(coils)
+        loss = Gtf2mObjective(size="tiny", time=zero, divergence=False).loss(lambda *_: x1 + w, changed(problem))
+    square = torch.stack([lines_of(m) for m in problem.operator.mask])[:, None] * problem.operator.mask
     constant = (square * fft2c(x1 - one[:, 0]).abs().square()).sum((1, 2))
     found = (64 * loss + constant).mean()
     whole = (w + one[0, 0]).abs().square().sum()
     assert found.item() == pytest.approx(whole.item(), rel=0.03)
-    part = (batch.mask * fft2c(w + one[0, 0]).abs().square()).sum((1, 2)).mean()
+    part = (problem.operator.mask * fft2c(w + one[0, 0]).abs().square()).sum((1, 2)).mean()
     assert part < 0.7 * whole  # unweighted it would be this
 
 
-def test_the_mean_is_over_coils_and_gradients_flow():
-    batch, _ = make_batch(2, coils=3)
+def test_the_mean_is_over_coils_and_gradients_flow(changed):
+    problem, _ = make_problem(2, coils=3)
     scale = torch.ones((), dtype=torch.float64, requires_grad=True)
     shapes = []
 
@@ -185,13 +185,13 @@ def test_the_mean_is_over_coils_and_gradients_flow():
         shapes.append((len(z), len(t)))
         return scale * velocity(z, t)
 
-    loss = Gtf2mLesson(size="tiny", coils_per_slice=2).loss(network, batch)
+    loss = Gtf2mObjective(size="tiny", coils_per_slice=2).loss(network, problem)
     assert loss.shape == (2,)
     assert shapes == [(4, 4)] * 2  # v, and once more for its divergence
     (slope,) = torch.autograd.grad(loss.sum(), scale)
     assert slope.isfinite()
     assert slope != 0
-    by_coil = Gtf2mLesson(size="tiny", coils_per_slice=2).loss(velocity, replace(batch))
+    by_coil = Gtf2mObjective(size="tiny", coils_per_slice=2).loss(velocity, changed(problem))
     assert torch.allclose(loss, by_coil)
 
 
@@ -225,7 +225,7 @@ def test_one_step_of_conjugate_gradients_is_exact(rng):
     assert torch.allclose(fft2c(found), x, atol=1e-9)
 
 
-def test_for_a_gaussian_prior_the_read_out_is_the_posterior_mean(rng, dense):
+def test_for_a_gaussian_prior_one_evaluation_is_the_posterior_mean(rng, dense):
     """Across the mask; on it, the data."""
     mask, sigma = torch.tensor([True, False, True, False, True, True])[None, None], 0.2
     operator = single_coil(mask, rng(1, 2, 6))
@@ -236,7 +236,7 @@ def test_for_a_gaussian_prior_the_read_out_is_the_posterior_mean(rng, dense):
     mean = prior @ a.mH @ torch.linalg.solve(a @ prior @ a.mH + sigma**2 * torch.eye(12), y)
     z = (a.mH @ y).reshape(1, 2, 6)
     gain = prior @ a.mH @ torch.linalg.inv(a @ prior @ a.mH + sigma**2 * torch.eye(12)) @ a
-    found = read_out(lambda at, _: -(gain @ at.flatten()).reshape(at.shape), operator, z, 1)
+    found = single_evaluation(lambda at, _: -(gain @ at.flatten()).reshape(at.shape), operator, z, 1)
     null = torch.eye(12) - a.mH @ a
     assert torch.allclose(null @ found.flatten(), null @ mean, atol=1e-9)
     assert torch.allclose(a @ found.flatten(), y, atol=1e-9)
@@ -244,37 +244,38 @@ def test_for_a_gaussian_prior_the_read_out_is_the_posterior_mean(rng, dense):
 
 
 @pytest.mark.parametrize("read", [False, True])
-def test_coils_come_together_to_the_truth(model, pretend, read):
+def test_coils_combine_to_the_true_image(model, with_network, read):
     """The field −x_c leaves A⁺y₀ + (I − P) x_c: without noise the very image. Ten coils go in two parts."""
     scan = upmri.simulate(upmri.demo.brain()[:1, ::3, ::3], coils=10, acceleration=4, acs=6, noise=0)
-    problem = Problem(scan, CPU, torch.Generator())
+    problem = Problem.from_scan(scan)
     images = scan.maps[0] * scan.reference[0]
     scale = ifft2c(scan.kspace)[0].abs().flatten(1).quantile(0.999, dim=1)
     parts, calls = (images / scale[:, None, None]).split(8), []
 
-    def network(z, t):
-        assert len(z) == len(t)
-        calls.append(len(z))
-        return -parts[0 if len(z) == 8 else 1]
+    class Known(torch.nn.Module):
+        def forward(self, z, t):
+            assert len(z) == len(t)
+            calls.append(len(z))
+            return -parts[0 if len(z) == 8 else 1]
 
-    pretend(model, network)
+    prior = with_network(model, Known())
     with torch.no_grad():
-        found = Gtf2m(model="known", steps=3, read_out=read).reconstruct(problem) * problem.scale[:, None, None]
+        found = Gtf2m(model=prior, steps=3, single_evaluation=read).reconstruct(problem) * problem.scale[:, None, None]
     assert calls == ([8, 2] if read else [8] * 5 + [2] * 5)
     assert (found - scan.reference).norm() < 1e-4 * scan.reference.norm()
     assert (ifft2c(scan.kspace)[0] - images).norm() > 0.1 * images.norm()  # there was something to find
 
 
-def test_each_coil_comes_with_its_own_noise(model):
+def test_each_coil_comes_with_its_own_noise(changed, model):
     """σ₀ over the scale by which its image was divided, nine of two slices in order."""
     scan = upmri.simulate(upmri.demo.brain()[:2, ::3, ::3], coils=9, acceleration=2, acs=10, noise=0.02)
-    problem, seen = Problem(scan, CPU, torch.Generator()), []
+    problem, seen = changed(Problem.from_scan(scan), sigma=torch.tensor([0.1, 0.3])), []
 
-    def solve(coil, z, sigma):
-        seen.append((coil.mask, z, sigma))
-        return z
+    def solve(coil):
+        seen.append((coil.operator.mask, coil.adjoint, coil.sigma))
+        return coil.adjoint
 
-    found = coil_by_coil(solve, problem.operator, problem.kspace, torch.tensor([0.1, 0.3]))
+    found = coil_by_coil(solve, problem)
     masks, z, sigma = (torch.cat(part) for part in zip(*seen, strict=True))
     assert [len(part) for part, _, _ in seen] == [8, 8, 2]
     level = torch.tensor([0.1, 0.3]).repeat_interleave(9)
@@ -295,14 +296,14 @@ def test_coils_are_combined_where_any_sees_anything(rng):
 
 
 def test_every_coil_agrees_with_its_data(scan, model):
-    problem = Problem(scan[0], CPU, torch.Generator().manual_seed(0))
+    problem = Problem.from_scan(scan[0])
     y = problem.kspace[0]
     z, masks = ifft2c(y), problem.operator.mask.expand(4, -1, -1)
-    network = weights.load(model).network
-    for settings in ({}, {"read_out": True}, {"null_noise": True}):
+    network = load_prior(model).network
+    for settings in ({}, {"single_evaluation": True}, {"null_noise": True}):
         with torch.no_grad():
-            solve = Gtf2m(steps=3, **settings).passes(network, problem.generator)
-            x = solve(single_coil(masks, z), z, torch.zeros(4))
+            solve = Gtf2m(steps=3, **settings).coil_solver(network, problem.generators)
+            x = solve(Problem.from_adjoint(single_coil(masks, z), z, torch.zeros(4), scaled=True))
         assert (masks * fft2c(x) - y).norm() < 1e-5 * y.norm()
         assert (~masks * fft2c(x)).norm() > 1e-3 * y.norm()
 
@@ -314,7 +315,7 @@ def test_the_published_noise_stays_in_the_image(model):
     scan = upmri.Scan(kspace=fft2c(image)[:, None] * mask, mask=mask, maps=torch.ones(1, 1, 32, 32) + 0j, noise=0.1)
     loud, silent = (recon(scan, model, seed=4, null_noise=on).image for on in (True, False))
     zeta = noise(image, torch.Generator().manual_seed(4))
-    scale = Problem(scan, CPU, torch.Generator()).scale
+    scale = Problem.from_scan(scan).scale
     unseen = scale * (zeta - ifft2c(mask * fft2c(zeta)))
     assert (loud - silent - unseen).norm() < 1e-4 * unseen.norm()
     assert torch.equal(silent, recon(scan, model, seed=5).image)
@@ -323,11 +324,11 @@ def test_the_published_noise_stays_in_the_image(model):
 # The method.
 
 
-def test_what_it_says_of_itself():
+def test_its_description():
     assert (Gtf2m.name, Gtf2m.needs, Gtf2m.evaluations) == ("gtf2m", "undersampled scans", 20)
-    assert upmri.methods.find("gtf2m") is Gtf2m
-    assert Gtf2m() == Gtf2m(steps=10, null_noise=False, read_out=False)
-    assert Gtf2mLesson().coils_per_slice == 1
+    assert upmri.methods.find_method("gtf2m") is Gtf2m
+    assert Gtf2m() == Gtf2m(steps=10, null_noise=False, single_evaluation=False)
+    assert Gtf2mObjective().coils_per_slice == 1
 
 
 def test_slices_settings_and_support(scan, model):
@@ -335,11 +336,11 @@ def test_slices_settings_and_support(scan, model):
     assert rec.image.shape == scan.reference.shape
     assert torch.view_as_real(rec.image).isfinite().all()
     assert (rec.image[(scan.maps == 0).all(1)] == 0).all()
-    expected = {"steps": 3, "null_noise": False, "read_out": False, "sha256": weights.load(model).digest}
+    expected = {"steps": 3, "null_noise": False, "single_evaluation": False, "sha256": load_prior(model).digest}
     assert expected.items() <= rec.settings.items()
     alone = recon(scan[1], model).image
     assert (rec.image[1:] - alone).norm() < 1e-4 * alone.norm()
-    for settings in ({"steps": 5}, {"read_out": True}, {"null_noise": True}):
+    for settings in ({"steps": 5}, {"single_evaluation": True}, {"null_noise": True}):
         assert (recon(scan, model, **settings).image - rec.image).norm() > 1e-4 * rec.image.norm()
 
 
@@ -348,45 +349,57 @@ def test_everything_scales_with_the_scan_and_with_each_coil(scan, model):
     one, other = (recon(s, model).image for s in (scan, loud))
     assert (other - 1000 * one).norm() < 1e-3 * other.norm()
     gains = torch.tensor([1, 0.01, 1, 10])[:, None, None]
-    z, masks, network = ifft2c(scan.kspace[0]), scan.mask[:1].expand(4, -1, -1), weights.load(model).network
-    known_, scale = gtf2m.coil_images((gains * scan.kspace[0])[None])
+    z, masks, network = ifft2c(scan.kspace[0]), scan.mask[:1].expand(4, -1, -1), load_prior(model).network
+    known, scale = gtf2m.coil_images((gains * scan.kspace[0])[None])
     plain, own = gtf2m.coil_images(scan.kspace[:1])
-    assert torch.allclose(known_, plain, rtol=1e-4, atol=1e-6)
+    assert torch.allclose(known, plain, rtol=1e-4, atol=1e-6)
     assert torch.allclose(scale, own * gains[:, 0, 0], rtol=1e-4)
     with torch.no_grad():
-        solve = Gtf2m(read_out=True).passes(network, torch.Generator())
-        raw = [solve(single_coil(masks, z), g * z, torch.ones(4)) for g in (1, gains)]
+        solve, operator = Gtf2m(single_evaluation=True).coil_solver(network, []), single_coil(masks, z)
+        raw = [solve(Problem.from_adjoint(operator, g * z, torch.ones(4), scaled=True)) for g in (1, gains)]
     assert (raw[1] - gains * raw[0]).norm() > 1e-3 * raw[1].norm()  # the network itself would not
 
 
-def test_validation_looks_at_the_read_out_of_what_is_given(model, scan):
-    loaded = weights.load(model)
-    problem = Problem(scan, CPU, torch.Generator())
+def test_validation_is_one_evaluation_of_the_input_lines(changed, model, scan):
+    prior = load_prior(model)
+    validated, problem = Gtf2m(model=prior, **Gtf2m.validation), Problem.from_scan(scan)
     with torch.no_grad():
-        found = loaded.lesson.predict(loaded.network, problem.operator, problem.kspace, problem.sigma)
-        more = loaded.lesson.predict(loaded.network, problem.operator, problem.kspace + 1, problem.sigma)
-        expected = Gtf2m(model=str(model), read_out=True).reconstruct(problem)
+        found = validated.reconstruct(problem)
+        more = validated.reconstruct(changed(problem, kspace=problem.kspace + 1))
+        expected = Gtf2m(model=prior, single_evaluation=True).reconstruct(problem)
         beyond = problem.kspace + ~problem.operator.mask[:, None]  # lines that are held out
-        same = loaded.lesson.predict(loaded.network, problem.operator, beyond, problem.sigma)
+        same = validated.reconstruct(changed(problem, kspace=beyond))
     assert (found - expected).norm() < 1e-5 * expected.norm()
     assert torch.equal(found, same)
     assert not torch.allclose(found, more, rtol=0.01)
 
 
 def test_weights_of_another_method_are_refused(scan, model, save):
-    stranger = save("upmri-paper", PaperLesson(size="tiny"))  # the same network
-    with pytest.raises(InputError, match="holds weights of upmri-paper, expected some of gtf2m$"):
+    stranger = save("upmri-paper", PaperObjective(size="tiny"))  # the same network
+    with pytest.raises(InputError, match="has weights of upmri-paper, expected some of gtf2m$") as error:
         recon(scan, stranger)
-    with pytest.raises(InputError, match="holds weights of gtf2m, expected some of upmri-paper$"):
+    assert error.value.field == "model"
+    with pytest.raises(InputError, match="has weights of gtf2m, expected some of upmri-paper$") as error:
         upmri.reconstruct(scan, "upmri-paper", model=model)
-    with pytest.raises(InputError, match="model: no weights of gtf2m"):
+    assert error.value.field == "model"
+    with pytest.raises(InputError, match="no weights of gtf2m") as error:
         recon(scan)
+    assert error.value.field == "model"
 
 
-def test_settings_are_checked():
-    with pytest.raises(InputError, match="lesson.size: expected one of tiny"):
-        Gtf2mLesson(size="vast")
-    with pytest.raises(InputError, match="lesson.coils_per_slice: expected at least 1, got 0"):
-        Gtf2mLesson(coils_per_slice=0)
-    with pytest.raises(InputError, match="^steps: expected at least 1, got 0"):
-        Gtf2m(steps=0)
+def test_it_needs_coil_maps(model):
+    image = torch.ones(1, 16, 16, dtype=torch.complex64)
+    problem = Problem(IdentityOperator(image.shape), image, sigma=0.1)
+    with pytest.raises(InputError) as error:
+        upmri.reconstruct(problem, "gtf2m", model=model)
+    assert error.value.field == "operator"
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings"),
+    [(Gtf2mObjective, {"size": "vast"}), (Gtf2mObjective, {"coils_per_slice": 0}), (Gtf2m, {"steps": 0})],
+)
+def test_settings_are_checked(kind, settings):
+    with pytest.raises(InputError) as error:
+        kind(**settings)
+    assert [error.value.field] == list(settings)

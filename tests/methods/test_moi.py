@@ -1,10 +1,10 @@
-"""MOI: the mask that is drawn anew, and what the two measurements cost."""
+"""MOI: the second mask, and the loss of the two measurements."""
 
 import pytest
 import torch
 
-from upmri.learning.partition import outside
-from upmri.methods.moi import MoiLesson, redraw
+from upmri.learning.regions import outside_calibration
+from upmri.methods.moi import MoiObjective, redraw
 from upmri.physics.masks import equispaced, poisson_disc, random_lines
 
 
@@ -17,7 +17,7 @@ def draws(mask, count=200, readout=32):
 )
 def test_a_mask_is_drawn_of_the_same_family(mask):
     """The same centre and as many lines in all; outside, every line as often as every other."""
-    found, outer = draws(mask), outside(mask, 32)
+    found, outer = draws(mask), outside_calibration(mask, 32)
     assert found.shape[1:] == mask.shape
     assert (found.sum((1, 2)) == mask.sum()).all()
     assert torch.equal(found & ~outer, (mask & ~outer).expand_as(found))
@@ -29,7 +29,7 @@ def test_a_mask_is_drawn_of_the_same_family(mask):
     assert torch.equal(found, draws(mask))
 
 
-def test_of_all_lines_there_is_one_mask():
+def test_all_lines_have_one_mask():
     full = torch.ones(1, 20, dtype=torch.bool)
     assert torch.equal(redraw(full, 8, torch.Generator()), full)
     few = torch.zeros(1, 20, dtype=torch.bool)
@@ -39,17 +39,17 @@ def test_of_all_lines_there_is_one_mask():
 
 @pytest.mark.parametrize("moving", [False, True])
 @pytest.mark.parametrize("bend", [0.0, 0.5], ids=["linear", "nonlinear"])
-def test_the_loss_and_its_gradient_written_out(batch, twice_measured, bend, moving):
-    lesson = MoiLesson(alpha=0.7, moving=moving)
-    twice_measured(lesson, 0.7, bend, lambda x, network: (x, batch.maps, network.asked[2][0].mask))
+def test_the_loss_and_its_gradient_written_out(check_two_measurements, bend, moving):
+    objective = MoiObjective(alpha=0.7, moving=moving)
+    check_two_measurements(objective, 0.7, bend, lambda x, network: (x, network.calls[2][0]))
 
 
-def test_the_second_scan_has_other_lines_and_the_same_coils(batch, Watched):
-    network = Watched()
-    assert MoiLesson().alpha == 1
-    MoiLesson().loss(network, batch)
-    (first, _), (near, _), (second, _) = network.asked
+def test_the_second_scan_has_other_lines_and_the_same_coils(problem, Recorder):
+    network = Recorder()
+    assert MoiObjective().alpha == 1
+    MoiObjective().loss(network, problem)
+    (first, _), (near, _), (second, _) = network.calls
     assert near is first
-    assert torch.equal(second.maps, batch.maps)
-    assert (second.mask.sum((1, 2)) == batch.mask.sum((1, 2))).all()
-    assert (second.mask != batch.mask).any((1, 2)).all()
+    assert torch.equal(second.maps, problem.operator.maps)
+    assert (second.mask.sum((1, 2)) == problem.operator.mask.sum((1, 2))).all()
+    assert (second.mask != problem.operator.mask).any((1, 2)).all()

@@ -1,17 +1,16 @@
 """OT-ODE: its loss, its guidance against dense algebra, and a prior for which it draws from the posterior."""
 
-from dataclasses import replace
-
 import pytest
 import torch
 
-import upmri
-from upmri import weights
 from upmri.flow.path import TimeLaw, noise
-from upmri.methods.base import Problem
-from upmri.methods.ot_ode import FlowLesson, OtOde, follow, guidance
+from upmri.learning.training_noise import path_noise
+from upmri.methods.ot_ode import FlowObjective, OtOde, follow, guidance
+from upmri.methods.prior import Prior
+from upmri.physics.operator import IdentityOperator
+from upmri.physics.problem import Problem
 from upmri.physics.sense import SenseOperator
-from upmri.training.data import Batch
+from upmri.weights.files import load_prior
 
 SHAPE = (1, 2, 8)
 
@@ -53,7 +52,7 @@ def test_the_guidance_is_the_gradient_of_the_likelihood(operator, rng, dense, t)
     assert not g.requires_grad
 
 
-def test_it_goes_down_in_equal_steps(operator, rng):
+def test_it_takes_equal_steps_in_time(operator, rng):
     velocity, adjoint, x1 = Linear(rng), operator.normal(rng(*SHAPE)), rng(*SHAPE)
     sigma = torch.tensor([0.2]).double()
     made = follow(velocity, operator, adjoint, sigma, x1, steps=3, start=0.6, strength=0.7)
@@ -65,7 +64,7 @@ def test_it_goes_down_in_equal_steps(operator, rng):
 
 
 def test_for_a_standard_prior_it_draws_from_the_posterior(operator, dense, rng):
-    """x₀ ~ CN(0, 2I), where x₀ given x_t is what the guidance takes it for: mean and covariance of 4000 draws."""
+    """x₀ ~ CN(0, 2I), where the guidance assumes the true law of x₀ given x_t: mean and covariance of 4000 draws."""
     sigma = 0.5
     adjoint = operator.adjoint(operator.forward(rng(*SHAPE)) + sigma * rng(1, 2, 2, 8)).expand(4000, *SHAPE)
     x1 = noise(adjoint, torch.Generator().manual_seed(0))
@@ -88,39 +87,34 @@ def test_the_loss_is_that_of_supervised_flow_matching(rng):
     def network(z, t):
         return torch.tanh(z.real) + 0.5j * z.imag + t[:, None, None] * z.conj()
 
-    y, x0, law = rng(2, 3, 4, 6), rng(2, 4, 6), TimeLaw(location=0.5)
-    batch = Batch(y, y, torch.ones(2, 1, 6) > 0, torch.ones(2), x0, (11, 12))
-    loss = FlowLesson(size="tiny", time=law).loss(network, batch)
-    t, x1 = replace(batch).times(law), batch.noise()
+    x0, law = rng(2, 4, 6), TimeLaw(location=0.5)
+    problem = Problem(IdentityOperator(x0.shape), x0, reference=x0, scaled=True, seeds=(11, 12))
+    loss = FlowObjective(size="tiny", time=law).loss(network, problem)
+    fresh = problem.with_seeds(problem.seeds)
+    t, x1 = law.draw_each(fresh.generators), path_noise(fresh)
     s = t[:, None, None]
     error = (network((1 - s) * x0 + s * x1, t) - (x1 - x0)).abs().square().sum((1, 2))
     assert torch.allclose(24 * loss, error - (x1 - x0).abs().square().sum((1, 2)))
-    assert not torch.equal(loss, FlowLesson(size="tiny").loss(network, replace(batch)))
+    assert not torch.equal(loss, FlowObjective(size="tiny").loss(network, problem.with_seeds(problem.seeds)))
 
 
-def test_what_validation_looks_at():
-    """A few steps, always from the same noise; though no graph is wanted outside."""
-    scan = upmri.simulate(upmri.demo.brain()[:1, ::3, ::3], coils=4, acceleration=2, acs=10, noise=0.02)
-    problem = Problem(scan, torch.device("cpu"), torch.Generator())
-    problem.__dict__["scale"] = torch.ones(1)  # or A*y would be rounded in two ways
-    lesson = FlowLesson(size="tiny")
-    network = lesson.network()
+def test_validation_takes_few_steps_and_leaves_no_gradients(scan):
+    """Always from the same noise; the derivative of the network is taken although gradients are off outside."""
+    problem, objective = Problem.from_scan(scan[0]), FlowObjective(size="tiny")
+    network = objective.network()
     torch.nn.init.normal_(network.network.out.weight, std=0.05)
     x1 = noise(problem.adjoint, torch.Generator().manual_seed(0))
     with torch.no_grad():
-        image = lesson.predict(network, problem.operator, problem.kspace, problem.sigma)
+        image = OtOde(model=Prior(network, objective, "ot-ode"), **OtOde.validation).reconstruct(problem)
     expected = follow(network, problem.operator, problem.adjoint, problem.sigma, x1, steps=20, start=0.8, strength=1.0)
     assert torch.equal(image, expected)
     assert all(p.grad is None for p in network.parameters())
 
 
-def test_its_settings_reach_it(tmp_path):
-    lesson = FlowLesson(size="tiny")
-    path = weights.save(tmp_path / "a.safetensors", lesson.network().state_dict(), "ot-ode", lesson, {"name": "a"})
-    scan = upmri.simulate(upmri.demo.brain()[:1, ::3, ::3], coils=4, acceleration=2, acs=10, noise=0.02)
-    problem = Problem(scan, torch.device("cpu"), torch.Generator().manual_seed(5))
-    method = OtOde(model=str(path), steps=2, start=0.5, strength=0.3)
+def test_its_settings_are_used(scan, save):
+    prior, problem = load_prior(save("ot-ode", FlowObjective(size="tiny"))), Problem.from_scan(scan[0], seed=5)
+    method = OtOde(model=prior, steps=2, start=0.5, strength=0.3)
     x1 = noise(problem.adjoint, torch.Generator().manual_seed(5))
     parts = problem.operator, problem.adjoint, problem.sigma
-    expected = follow(weights.load(path).network, *parts, x1, steps=2, start=0.5, strength=0.3)
+    expected = follow(prior.network, *parts, x1, steps=2, start=0.5, strength=0.3)
     assert torch.equal(method.reconstruct(problem), expected)

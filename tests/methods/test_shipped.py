@@ -1,6 +1,6 @@
-"""The shipped weights on scans unlike those they were learnt from: never much worse than SENSE.
+"""The shipped weights on scans unlike the training data: never much worse than SENSE.
 
-4×, 96×96. Whatever happens to the scan happens to both methods.
+4×, 96×96. Both methods get the same changed scan.
 """
 
 from dataclasses import replace
@@ -10,11 +10,11 @@ import torch
 
 import upmri
 from upmri.evaluation import evaluate
-from upmri.methods import at_hand
 from upmri.physics.phantom import INSERTS, SHEPP_LOGAN, phantom_scan
+from upmri.weights.catalogue import available
 
 pytestmark = [
-    pytest.mark.skipif(not at_hand("upmri"), reason="no weights come with this installation"),
+    pytest.mark.skipif(not available("upmri"), reason="no weights come with this installation"),
     pytest.mark.usefixtures("data"),
 ]
 
@@ -36,7 +36,7 @@ def gain(scan):
     return score(scan, "upmri") - score(scan, "sense")
 
 
-def test_it_is_worth_the_trouble():
+def test_it_is_better_than_sense():
     assert gain(brain()) > 0.5
 
 
@@ -74,11 +74,11 @@ def test_other_units(factor):
 
 
 @pytest.mark.parametrize("factor", [3, 1 / 3])
-def test_noise_that_is_wrong(factor):
-    """Against SENSE that is told right, too: its damping depends on it more than anything here."""
+def test_a_wrong_noise_level(factor):
+    """Also against SENSE with the right level, on which its damping depends strongly."""
     scan = brain()
-    misled = replace(scan, noise=factor * scan.noise)
-    assert score(misled, "upmri") > max(score(scan, "sense"), score(misled, "sense")) - WORSE
+    wrong = replace(scan, noise=factor * scan.noise)
+    assert score(wrong, "upmri") > max(score(scan, "sense"), score(wrong, "sense")) - WORSE
 
 
 @pytest.mark.parametrize("neighbours", [[1, 0, 1], [1, 2, 1]], ids=["below", "above"])

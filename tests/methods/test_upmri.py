@@ -1,35 +1,40 @@
-"""The default method with weights of its own: what comes out, and what its lesson teaches."""
+"""The default method with weights of its own: its images, and its loss."""
 
 from dataclasses import replace
-from types import SimpleNamespace
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
 
 import upmri
-from upmri import InputError, weights
+from upmri import InputError
 from upmri.evaluation import evaluate
+from upmri.inference.choice import complete
 from upmri.learning.bootstrap import deviation
-from upmri.learning.lines import SplitLaw
-from upmri.methods.base import Problem
-from upmri.methods.sense import default_damping
-from upmri.methods.upmri import UpmriLesson, held_out_gain
+from upmri.learning.held_out import gain_over_sense
+from upmri.learning.lines import LineSplit
+from upmri.learning.training_noise import path_noise
+from upmri.methods.prior import Prior
+from upmri.methods.upmri import Upmri, UpmriObjective, mean_image
+from upmri.methods.upmri_paper import PaperObjective
 from upmri.physics.fourier import fft2c, mirror
 from upmri.physics.masks import calibration_region, poisson_disc
-from upmri.physics.sense import SenseOperator
-from upmri.training.data import Batch
+from upmri.physics.problem import Problem
+from upmri.physics.sense import SenseOperator, sense_damping
+from upmri.weights import catalogue
+from upmri.weights.files import load_prior, save_weights
 
-LESSON = UpmriLesson(cascades=2, width=4)
-TOLD = replace(LESSON, split=SplitLaw(judged=(0.2, 0.2), told=(0.8, 0.8), calibration=1))
+OBJECTIVE = UpmriObjective(cascades=2, width=4)
+WITH_PATH = replace(OBJECTIVE, split=LineSplit(loss=(0.2, 0.2), path=(0.8, 0.8), calibration=1))
 SPREAD = {"factor": 1.5, "exponent": 0.5}
 
 
 def network(std=0.02):
-    """A network that does something: half of its layers would start at zero, and hide the time."""
+    """A network that does something: half of its layers would start at zero, and ignore the time."""
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        made = LESSON.network()
+        made = OBJECTIVE.network()
         for name, value in made.named_parameters():
             if value.count_nonzero() == 0:
                 torch.nn.init.normal_(value, std=std if ".out." in name else 0.1)
@@ -37,7 +42,7 @@ def network(std=0.02):
 
 
 def write(path, *, std=0.02, **card):
-    return weights.save(path, network(std).state_dict(), "upmri", LESSON, {"name": path.stem, **card})
+    return save_weights(path, network(std).state_dict(), "upmri", OBJECTIVE, {"name": path.stem, **card})
 
 
 def recon(scan, model=None, **settings):
@@ -61,8 +66,8 @@ def bare(folder):
 
 @pytest.fixture
 def ship(tmp_path, monkeypatch):
-    """``ship(name=std, …)``: a package that comes with such weights and no others."""
-    monkeypatch.setattr(weights, "_FOLDER", tmp_path)
+    """``ship(name=std, …)``: a package with these weights and no others."""
+    monkeypatch.setattr(catalogue, "_FOLDER", tmp_path)
 
     def make(**stds):
         for name, std in stds.items():
@@ -71,40 +76,39 @@ def ship(tmp_path, monkeypatch):
     return make
 
 
-def make_batch(scan, seeds, step=1):
-    """A batch draws its splits but once: ``replace(batch)`` is one that will draw the same."""
-    problem = Problem(scan, torch.device("cpu"), torch.Generator())
-    reference = None if scan.reference is None else scan.reference / problem.scale[:, None, None]
-    operator = problem.operator
-    return Batch(problem.kspace, operator.maps, operator.mask, problem.sigma, reference, tuple(seeds), step)
+def make_problem(scan, seeds, step=1):
+    """A problem of training draws its splits once: ``changed(problem)`` draws the same again."""
+    problem = Problem.from_scan(scan).with_seeds(seeds)
+    problem.step = step
+    return problem
 
 
 @pytest.fixture
-def batch(scan):
-    return make_batch(scan, (3, 14))
+def problem(scan):
+    return make_problem(scan, (3, 14))
 
 
-def parts(batch, law=LESSON.split):
-    """Θ, Ξ and Λ that the lesson will draw."""
+def parts(problem, split=OBJECTIVE.split):
+    """Θ, Ξ and Λ that the objective will draw."""
     drawn = [
-        law.draw(mask, batch.kspace.shape[-2], torch.Generator().manual_seed(seed))
-        for mask, seed in zip(batch.mask, batch.seeds, strict=True)
+        split.draw(mask, problem.kspace.shape[-2], torch.Generator().manual_seed(seed))
+        for mask, seed in zip(problem.operator.mask, problem.seeds, strict=True)
     ]
     return tuple(torch.stack(part) for part in zip(*drawn, strict=True))
 
 
-class Watched:
-    """A network that remembers what it was asked, and may answer something else."""
+class Recorder:
+    """A network that records its calls, and may return a given image."""
 
-    def __init__(self, answer=None):
-        self.asked, self.answer = [], answer
+    def __init__(self, image=None):
+        self.calls, self.image = [], image
 
     def __call__(self, operator, adjoint, noisy, t, sigma):
-        self.asked.append((operator, adjoint, noisy, t))
-        return network(0.1)(operator, adjoint, noisy, t, sigma) if self.answer is None else self.answer
+        self.calls.append((operator, adjoint, noisy, t))
+        return network(0.1)(operator, adjoint, noisy, t, sigma) if self.image is None else self.image
 
 
-# The image, and images around it.
+# The image, and draws around it.
 
 
 def test_image_and_settings(scan, model):
@@ -114,26 +118,26 @@ def test_image_and_settings(scan, model):
     assert rec.samples is None
     assert rec.std is None
     assert rec.settings["model"] == str(model)
-    assert rec.settings["sha256"] == weights.load(model).digest
+    assert rec.settings["sha256"] == load_prior(model).digest
     sense = upmri.reconstruct(scan, "sense").image
     off = (rec.image - sense).norm() / sense.norm()
     assert 0.01 < off < 0.5  # the network does something, and is not all there is
 
 
-def test_the_image_is_the_read_out_of_the_network(scan, model):
-    problem = Problem(scan, torch.device("cpu"), torch.Generator())
+def test_the_image_is_one_evaluation_at_t_1(scan, model):
+    problem = Problem.from_scan(scan)
     with torch.no_grad():
-        x = weights.load(model).network(
+        x = load_prior(model).network(
             problem.operator, problem.adjoint, torch.randn_like(problem.adjoint), torch.ones(2), problem.sigma
         )
     assert torch.allclose(recon(scan, model).image, x * problem.scale[:, None, None], rtol=1e-4, atol=1e-5)
 
 
-def test_what_the_weights_would_be_without_learning_is_near_sense(scan, folder):
-    """λ = 0.02 (σ₀/0.01)^1.5 at first, and the U-Net silent."""
+def test_untrained_weights_are_near_sense(scan, folder):
+    """λ = 0.02 (σ₀/0.01)^1.5 at first, and the output of the U-Net is 0."""
     image = recon(scan, write(folder / "silent.safetensors", std=0.0)).image
     assert evaluate(replace(recon(scan, folder / "silent.safetensors"), image=image))["psnr"] > 20
-    scale = Problem(scan, torch.device("cpu"), torch.Generator()).sigma.mean().item() / 0.01
+    scale = Problem.from_scan(scan).sigma.mean().item() / 0.01
     near = upmri.reconstruct(scan, "sense", damping=0.02 * scale**1.5 / 3).image  # three blocks of λ: nearly one of λ/3
     assert (image - near).norm() < 0.03 * near.norm()
 
@@ -188,22 +192,35 @@ def test_the_spread_on_the_card_scales_the_bootstrap(scan, model, folder):
         assert torch.allclose(other.samples - other.image, factor * off, rtol=1e-3, atol=1e-5)
 
 
-def test_what_cannot_be_asked_for(scan, model, bare):
-    with pytest.raises(InputError, match="steps: they are taken to draw images"):
-        recon(scan, model, steps=4)
-    with pytest.raises(InputError, match="samples: .*bare.safetensors was trained without validation scans"):
+@pytest.mark.parametrize(
+    ("settings", "field"),
+    [
+        ({"steps": 4}, "steps"),  # without samples
+        ({"samples": 0}, "samples"),
+        ({"samples": 2, "steps": 0}, "steps"),
+        *(({"samples": 2, "steps": 2, "start": start}, "start") for start in (0.0, 0.005, 1.01, float("nan"))),
+        ({"adapt": -1}, "adapt"),
+        ({"held_out_gain": 3.0}, "held_out_gain"),  # a result, and no setting
+    ],
+)
+def test_settings_are_checked(scan, model, settings, field):
+    with pytest.raises(InputError) as error:
+        recon(scan, model, **settings)
+    assert error.value.field == field
+
+
+@pytest.mark.parametrize("field", ["cascades", "width"])
+def test_settings_of_the_objective_are_checked(field):
+    with pytest.raises(InputError) as error:
+        UpmriObjective(**{field: 0})
+    assert error.value.field == field
+
+
+def test_without_validation_scans_the_deviation_is_not_calibrated(scan, bare):
+    with pytest.raises(InputError, match=r"bare.safetensors was trained without validation scans") as error:
         recon(scan, bare, samples=4)
+    assert error.value.field == "samples"
     assert recon(scan, bare, samples=2, steps=1).std is not None
-    for settings, match in [({"samples": 0}, "samples"), ({"samples": 2, "steps": 0}, "steps")]:
-        with pytest.raises(InputError, match=f"{match}: expected at least 1, got 0"):
-            recon(scan, model, **settings)
-    for start in (0.0, 0.005, 1.01, float("nan")):
-        with pytest.raises(InputError, match="start: expected a time"):
-            recon(scan, model, samples=2, steps=2, start=start)
-    with pytest.raises(InputError, match="lesson.cascades: expected 1 to 64, got 0"):
-        UpmriLesson(cascades=0)
-    with pytest.raises(InputError, match="lesson.width: expected 1 to 256, got 0"):
-        UpmriLesson(width=0)
 
 
 @pytest.mark.parametrize("settings", [{"samples": 3}, {"samples": 3, "steps": 2}])
@@ -238,32 +255,28 @@ def test_points_instead_of_lines(scan, model):
     assert upmri.reconstruct(points, "upmri", model=model, device="cpu").image.equal(rec.image)
 
 
-# Which weights.
+# The choice of weights.
 
 
 @pytest.mark.parametrize("good", ["alpha", "omega"])
-def test_without_a_name_the_weights_that_foretell_the_scan_are_taken(scan, ship, good):
+def test_without_a_name_the_weights_that_predict_the_scan_best_are_taken(scan, ship, good):
     bad = {"alpha": "omega", "omega": "alpha"}[good]
     ship(**{good: 0.0, bad: 100.0})
     rec = recon(scan)
     assert rec.settings["model"] == good
-    assert rec.settings["sha256"] == weights.load(good).digest
+    assert rec.settings["sha256"] == load_prior(good).digest
     assert torch.equal(rec.image, recon(scan, good).image)
     assert evaluate(rec)["psnr"] > evaluate(recon(scan, bad))["psnr"] + 3
 
 
-def test_what_is_foretold_was_not_given(scan):
-    """Whatever lines the network is not given, the gain is over SENSE's error on them, over the slices."""
-    problem = Problem(scan, torch.device("cpu"), torch.Generator())
-    x = scan.reference / problem.scale[:, None, None]
-    model, first = (
-        SimpleNamespace(network=Watched(1.1 * x)),
-        held_out_gain(SimpleNamespace(network=Watched(x)), problem),
-    )
-    gain = held_out_gain(model, problem)
-    asked = model.network.asked
+def test_the_gain_is_on_lines_that_were_not_input(scan):
+    """The gain over the error of SENSE on the held-out lines, over all slices."""
+    problem = Problem.from_scan(scan)
+    x, recorder = problem.reference, Recorder(1.1 * problem.reference)
+    first = gain_over_sense(partial(mean_image, Recorder(x)), problem)
+    gain = gain_over_sense(partial(mean_image, recorder), problem)
     before, after = 0.0, 0.0
-    for operator, adjoint, noisy, t in asked:
+    for operator, adjoint, noisy, t in recorder.calls:
         aside = scan.mask & ~operator.mask
         assert aside.any()
         assert torch.equal(operator.mask | aside, scan.mask)
@@ -273,157 +286,156 @@ def test_what_is_foretold_was_not_given(scan):
         sense = operator.solve(adjoint, (5 * problem.sigma**1.5).clamp_min(1e-4))
         errors = [(fft2c(scan.maps * image[:, None]) - problem.kspace) * aside[:, None] for image in (sense, 1.1 * x)]
         before, after = before + errors[0].abs().square().sum(), after + errors[1].abs().square().sum()
-    turns = torch.stack([scan.mask & ~operator.mask for operator, *_ in asked]).sum(0)
+    turns = torch.stack([scan.mask & ~operator.mask for operator, *_ in recorder.calls]).sum(0)
     outer = scan.mask.clone()
     for mask, mine in zip(scan.mask, outer, strict=True):
         mine[:, calibration_region(mask, scan.matrix[0])[1]] = False
-    assert torch.equal(turns, outer.int())  # every line once, but those of calibration
-    assert len(asked) == min(8, outer.sum((1, 2)).max())
+    assert torch.equal(turns, outer.int())  # every line once, except calibration lines
+    assert len(recorder.calls) == min(8, outer.sum((1, 2)).max())
     assert gain == pytest.approx(10 * (before / after).log10().item(), abs=0.01)
     assert first > gain
 
 
 def test_weights_of_other_methods_are_no_candidates(scan, ship, tmp_path):
-    from upmri.methods.upmri_paper import PaperLesson
-
     ship(bad=100.0)
-    lesson = PaperLesson(size="tiny")
-    weights.save(tmp_path / "a.safetensors", lesson.network().state_dict(), "upmri-paper", lesson, {"name": "a"})
+    objective = PaperObjective(size="tiny")
+    save_weights(tmp_path / "a.safetensors", objective.network().state_dict(), "upmri-paper", objective, {"name": "a"})
     assert recon(scan).settings["model"] == "bad"
 
 
-def test_where_there_are_no_weights_it_says_so(scan, ship):
+def test_without_any_weights(scan, ship):
     ship()
-    with pytest.raises(InputError, match="model: no weights"):
+    with pytest.raises(InputError, match="no weights") as error:
         recon(scan)
+    assert error.value.field == "model"
 
 
-# The lesson.
+# The loss.
 
 
 @pytest.mark.parametrize("step", [0, 1])
-def test_the_truth_has_no_loss(scan, step):
+def test_the_true_image_has_no_loss(step, changed):
     silent = upmri.simulate(upmri.demo.brain()[:2, ::3, ::3], coils=4, acceleration=2, acs=10, noise=0)
-    batch = make_batch(silent, (5, 6), step)
-    loss, more = (LESSON.loss(Watched(a * batch.reference), replace(batch)) for a in (1, 0.9))
+    problem = make_problem(silent, (5, 6), step)
+    loss, more = (OBJECTIVE.loss(Recorder(a * problem.reference), changed(problem)) for a in (1, 0.9))
     assert loss.shape == (2,)
     assert (loss.abs() < 0.005 * more).all()
 
 
-def test_the_loss_is_what_remains_of_sense_s_error(scan, batch):
-    """Written out, on Λ; SENSE converged is within a tenth of the eight iterations that are taken."""
-    theta, _, judged = parts(batch)
-    theta = theta | parts(batch)[1]
-    x = 0.7 * batch.reference
-    operator = SenseOperator(batch.maps, theta)
-    sense = operator.solve(operator.adjoint(batch.kspace), default_damping(batch.sigma))
+def test_the_loss_is_relative_to_the_error_of_sense(problem, changed):
+    """Written out, on Λ; SENSE that has converged is within a tenth of the eight iterations that are taken."""
+    theta, xi, loss_mask = parts(problem)
+    theta = theta | xi
+    x = 0.7 * problem.reference
+    operator = SenseOperator(problem.operator.maps, theta)
+    sense = operator.solve(operator.adjoint(problem.kspace), sense_damping(problem.sigma))
 
     def error(image):
-        residual = (fft2c(batch.maps * image[:, None]) - batch.kspace) * judged[:, None]
+        residual = (fft2c(problem.operator.maps * image[:, None]) - problem.kspace) * loss_mask[:, None]
         return residual.abs().square().sum((1, 2, 3))
 
-    share = judged.sum((1, 2)) / batch.mask.sum((1, 2))
-    assert torch.allclose(LESSON.loss(Watched(x), batch), share * error(x) / error(sense), rtol=0.1)
-    more, less = (LESSON.loss(Watched(a * x), replace(batch)) for a in (1, 1.2))
+    share = loss_mask.sum((1, 2)) / problem.operator.mask.sum((1, 2))
+    assert torch.allclose(OBJECTIVE.loss(Recorder(x), problem), share * error(x) / error(sense), rtol=0.1)
+    more, less = (OBJECTIVE.loss(Recorder(a * x), changed(problem)) for a in (1, 1.2))
     assert torch.allclose(more / less, error(x) / error(1.2 * x), rtol=1e-3)
 
 
-def test_a_scan_without_noise_or_gaps_has_a_loss():
-    """There SENSE's error is rounding: nothing to be measured by."""
+def test_a_scan_without_noise_or_gaps_has_a_loss(changed):
+    """There the error of SENSE, which scales the loss, is rounding."""
     full = upmri.simulate(upmri.demo.brain()[:2, ::3, ::3], coils=4, acceleration=1, noise=0)
     for seed in range(20):
-        batch = make_batch(full, (seed, seed + 100))
-        for lesson in (LESSON, replace(LESSON, supervised=True)):
-            loss = lesson.loss(Watched(0.99 * batch.reference), replace(batch))
+        problem = make_problem(full, (seed, seed + 100))
+        for objective in (OBJECTIVE, replace(OBJECTIVE, supervised=True)):
+            loss = objective.loss(Recorder(0.99 * problem.reference), changed(problem))
             assert loss.isfinite().all()
             assert (loss > 0).all()
             assert (loss < 10).all()
 
 
 @pytest.mark.parametrize("step", [0, 1])
-def test_nothing_of_what_judges_is_told(batch, rng, step):
-    """Neither to the network nor, on the path, to what makes the point of the path."""
-    _, _, judged = parts(batch)
-    other = torch.where(judged[:, None], 100 * rng(2, 4, 32, 32, dtype=torch.complex64), batch.kspace)
-    one, two = Watched(), Watched()
+def test_loss_lines_are_in_no_input(problem, changed, rng, step):
+    """Neither of the network nor, on the path, of the point of the path."""
+    _, _, loss_mask = parts(problem)
+    other = torch.where(loss_mask[:, None], 100 * rng(2, 4, 32, 32, dtype=torch.complex64), problem.kspace)
+    one, two = Recorder(), Recorder()
     first, second = (
-        LESSON.loss(watched, replace(batch, kspace=kspace, step=step))
-        for watched, kspace in ((one, batch.kspace), (two, other))
+        OBJECTIVE.loss(recorder, changed(problem, kspace=kspace, step=step))
+        for recorder, kspace in ((one, problem.kspace), (two, other))
     )
     assert not torch.allclose(first, second, rtol=0.1)
-    assert len(one.asked) == len(two.asked) == (2 if step == 0 else 1)
-    for (operator, *rest), (same, *others) in zip(one.asked, two.asked, strict=True):
-        assert not (operator.mask & judged).any()
+    assert len(one.calls) == len(two.calls) == (2 if step == 0 else 1)
+    for (operator, *rest), (same, *others) in zip(one.calls, two.calls, strict=True):
+        assert not (operator.mask & loss_mask).any()
         assert torch.equal(operator.mask, same.mask)
         assert all(torch.equal(a, b) for a, b in zip(rest, others, strict=True))
 
 
-def test_off_the_path_all_that_does_not_judge_is_given(batch):
-    theta, told, _ = parts(batch, TOLD.split)
-    assert told.any((1, 2)).all()
-    watched = Watched()
-    TOLD.loss(watched, batch)
-    ((operator, adjoint, noisy, t),) = watched.asked
-    assert torch.equal(operator.mask, theta | told)
-    assert torch.allclose(adjoint, SenseOperator(batch.maps, theta | told).adjoint(batch.kspace))
+def test_off_the_path_all_other_lines_are_input(problem):
+    theta, xi, _ = parts(problem, WITH_PATH.split)
+    assert xi.any((1, 2)).all()
+    recorder = Recorder()
+    WITH_PATH.loss(recorder, problem)
+    ((operator, adjoint, noisy, t),) = recorder.calls
+    assert torch.equal(operator.mask, theta | xi)
+    assert torch.allclose(adjoint, SenseOperator(problem.operator.maps, theta | xi).adjoint(problem.kspace))
     assert (noisy == 0).all()
     assert (t == 1).all()
 
 
-def test_on_the_path_some_lines_are_told_through_noise_alone(batch):
+def test_on_the_path_some_lines_are_known_through_noise_alone(problem, changed):
     """First x̂ from Θ ∪ Ξ at t = 1, without a graph; then the network itself, from Θ and from (1−t) x̂ + t x₁."""
-    theta, told, _ = parts(batch, TOLD.split)
-    assert told.any((1, 2)).all()
+    theta, xi, _ = parts(problem, WITH_PATH.split)
+    assert xi.any((1, 2)).all()
     model = network()
-    asked = []
+    calls = []
 
-    def watched(operator, adjoint, noisy, t, sigma):
-        asked.append((operator, adjoint, noisy, t, model(operator, adjoint, noisy, t, sigma)))
-        return asked[-1][-1]
+    def recorded(operator, adjoint, noisy, t, sigma):
+        calls.append((operator, adjoint, noisy, t, model(operator, adjoint, noisy, t, sigma)))
+        return calls[-1][-1]
 
-    TOLD.loss(watched, replace(batch, step=8))
-    (more, adjoint, noisy, t, end), (less, seen, point, times, prediction) = asked
-    assert torch.equal(more.mask, theta | told)
-    assert torch.allclose(adjoint, SenseOperator(batch.maps, theta | told).adjoint(batch.kspace))
+    WITH_PATH.loss(recorded, changed(problem, step=8))
+    (more, adjoint, noisy, t, end), (less, seen, point, times, prediction) = calls
+    assert torch.equal(more.mask, theta | xi)
+    assert torch.allclose(adjoint, SenseOperator(problem.operator.maps, theta | xi).adjoint(problem.kspace))
     assert (noisy == 0).all()
     assert (t == 1).all()
     assert not end.requires_grad
     assert prediction.requires_grad
     assert torch.equal(less.mask, theta)
-    assert torch.allclose(seen, SenseOperator(batch.maps, theta).adjoint(batch.kspace))
+    assert torch.allclose(seen, SenseOperator(problem.operator.maps, theta).adjoint(problem.kspace))
     assert ((times > 0) & (times < 1)).all()
     assert times[0] != times[1]
     s = times[:, None, None]
-    assert torch.allclose(point, (1 - s) * end + s * batch.noise(), atol=1e-5)
+    assert torch.allclose(point, (1 - s) * end + s * path_noise(problem), atol=1e-5)
 
 
 @pytest.mark.parametrize(("every", "on"), [(4, {0, 4, 8}), (1, set(range(9))), (0, set())])
-def test_one_step_in_so_many_is_on_the_path(batch, every, on):
-    lesson, found = replace(LESSON, path_every=every), set()
+def test_every_nth_step_is_on_the_path(problem, changed, every, on):
+    objective, found = replace(OBJECTIVE, path_every=every), set()
     for step in range(9):
-        watched = Watched(batch.reference)
-        lesson.loss(watched, replace(batch, step=step))
-        found |= {step} if len(watched.asked) == 2 else set()
+        recorder = Recorder(problem.reference)
+        objective.loss(recorder, changed(problem, step=step))
+        found |= {step} if len(recorder.calls) == 2 else set()
     assert found == on
 
 
 @pytest.mark.parametrize("step", [0, 1])
 @pytest.mark.parametrize("supervised", [False, True])
-def test_a_step_downhill_lowers_the_error_on_lines_that_were_not_given(batch, step, supervised):
-    """Of supervised training, the error itself."""
-    lesson, model = replace(LESSON, supervised=supervised), network()
-    _, _, judged = parts(batch)
-    answers = []
+def test_a_gradient_step_lowers_the_error_on_the_loss_lines(problem, changed, step, supervised):
+    """With supervised training, the error against the reference."""
+    objective, model = replace(OBJECTIVE, supervised=supervised), network()
+    _, _, loss_mask = parts(problem)
+    images = []
 
-    def watched(*asked):
-        answers.append(model(*asked))
-        return answers[-1]
+    def recorded(*args):
+        images.append(model(*args))
+        return images[-1]
 
     def error():
-        answers.clear()
-        loss = lesson.loss(watched, replace(batch, step=step))
-        residual = fft2c(batch.maps * answers[-1][:, None]) - batch.kspace
-        true = (answers[-1] - batch.reference) if supervised else residual * judged[:, None]
+        images.clear()
+        loss = objective.loss(recorded, changed(problem, step=step))
+        residual = fft2c(problem.operator.maps * images[-1][:, None]) - problem.kspace
+        true = (images[-1] - problem.reference) if supervised else residual * loss_mask[:, None]
         return loss, true.detach().abs().square().flatten(1).sum(1)
 
     loss, before = error()
@@ -438,38 +450,32 @@ def test_a_step_downhill_lowers_the_error_on_lines_that_were_not_given(batch, st
 
 
 def test_the_loss_is_unbiased():
-    """Mean over the noise of Λ, against the error on Λ without it: they differ by σ₀² a sample, whatever D says.
+    """Mean over the noise of Λ, against the error on Λ without it: they differ by σ₀² a sample, whatever D predicts.
 
-    The loss is in units of SENSE's error, which has the same noise in it: that costs no more than one sample in m.
+    The loss is relative to the error of SENSE, which contains the same noise: the bias is below one sample in m.
     """
     draws, sigma = 1500, 0.3
     clean = upmri.simulate(upmri.demo.brain()[:1, ::6, ::6], coils=3, acceleration=1.5, acs=4, noise=0)
-    one = make_batch(clean, (7,))
-    theta, told, judged = parts(one)
-    given = theta | told
-    samples = 3 * 16 * int(judged.sum())
+    one = make_problem(clean, (7,))
+    theta, xi, loss_mask = parts(one)
+    given = theta | xi
+    samples = 3 * 16 * int(loss_mask.sum())
     generator = torch.Generator().manual_seed(0)
     noise = sigma * torch.randn(draws, 3, 16, 16, dtype=torch.complex64, generator=generator)
-    fixed = one.kspace + given * noise[:1]  # the noise of what is given stays
-    operator = SenseOperator(one.maps, given)
+    fixed = one.kspace + given * noise[:1]  # the noise of the input stays
+    maps = one.operator.maps
+    operator = SenseOperator(maps, given)
     adjoint = operator.adjoint(fixed)
-    sense = operator.solve(adjoint, default_damping(torch.tensor([sigma])), "cg", tolerance=0, iterations=8)
-    many = Batch(
-        kspace=fixed + judged * noise,
-        maps=one.maps.expand(draws, -1, -1, -1),
-        mask=one.mask.expand(draws, -1, -1),
-        sigma=torch.full((draws,), sigma),
-        reference=None,
-        seeds=(7,) * draws,
-        step=1,
-    )
+    sense = operator.solve(adjoint, sense_damping(torch.tensor([sigma])), "cg", tolerance=0, iterations=8)
+    every = SenseOperator(maps.expand(draws, -1, -1, -1), one.operator.mask.expand(draws, -1, -1))
+    many = Problem(every, fixed + loss_mask * noise, sigma=sigma, scaled=True, seeds=7, step=1)
 
     def error(image, kspace):
-        return ((fft2c(one.maps * image[:, None]) - kspace) * judged).abs().square().sum((1, 2, 3)).double()
+        return ((fft2c(maps * image[:, None]) - kspace) * loss_mask).abs().square().sum((1, 2, 3)).double()
 
-    before, share = error(sense, many.kspace), judged.sum() / one.mask.sum()
+    before, share = error(sense, many.kspace), loss_mask.sum() / one.operator.mask.sum()
     for image in (adjoint, torch.tanh(sense.real) + 0.3j * sense.imag, 0 * sense, sense):
-        loss = LESSON.loss(Watched(image.expand(draws, -1, -1)), replace(many)).double()
+        loss = OBJECTIVE.loss(Recorder(image.expand(draws, -1, -1)), many.with_seeds(7)).double()
         plain = loss * before / share
         true = error(image, one.kspace).item() + samples * sigma**2
         assert abs(plain.mean().item() - true) < 4 * plain.std().item() / draws**0.5
@@ -480,74 +486,69 @@ def test_the_loss_is_unbiased():
 
 @pytest.mark.parametrize("step", [0, 1])
 @pytest.mark.parametrize("supervised", [False, True])
-def test_slices_of_a_batch_do_not_mix(batch, step, supervised):
-    lesson, model = replace(LESSON, supervised=supervised), network()
-    whole = lesson.loss(model, replace(batch, step=step))
+def test_slices_do_not_mix(problem, changed, step, supervised):
+    objective, model = replace(OBJECTIVE, supervised=supervised), network()
+    whole = objective.loss(model, changed(problem, step=step))
     for i in range(2):
         part = slice(i, i + 1)
-        alone = Batch(
-            kspace=batch.kspace[part],
-            maps=batch.maps[part],
-            mask=batch.mask[part],
-            sigma=batch.sigma[part],
-            reference=batch.reference[part],
-            seeds=batch.seeds[part],
-            step=step,
-        )
-        assert torch.allclose(lesson.loss(model, alone), whole[part], rtol=1e-3)
+        values = {name: getattr(problem, name)[part] for name in ("kspace", "sigma", "reference", "seeds")}
+        operator = SenseOperator(problem.operator.maps[part], problem.operator.mask[part])
+        alone = changed(problem, operator=operator, step=step, **values)
+        assert torch.allclose(objective.loss(model, alone), whole[part], rtol=1e-3)
     assert whole[0] != whole[1]
 
 
 @pytest.mark.parametrize("step", [0, 1])
-def test_supervised_the_truth_judges_what_is_made_of_the_same_lines(batch, step):
-    lesson, watched = replace(LESSON, supervised=True), Watched(0.5 * batch.reference)
-    loss = lesson.loss(watched, replace(batch, step=step))
-    ((operator, adjoint, noisy, t),) = watched.asked
-    theta, told, _ = parts(batch)
-    assert torch.equal(operator.mask, theta if step == 0 else theta | told)
-    assert torch.allclose(adjoint, operator.adjoint(batch.kspace))
-    sense = operator.solve(adjoint, default_damping(batch.sigma))
-    error = [(image - batch.reference).abs().square().sum((1, 2)) for image in (0.5 * batch.reference, sense)]
+def test_supervised_the_loss_is_the_error_against_the_reference(problem, changed, step):
+    objective, recorder = replace(OBJECTIVE, supervised=True), Recorder(0.5 * problem.reference)
+    loss = objective.loss(recorder, changed(problem, step=step))
+    ((operator, adjoint, noisy, t),) = recorder.calls
+    theta, xi, _ = parts(problem)
+    assert torch.equal(operator.mask, theta if step == 0 else theta | xi)
+    assert torch.allclose(adjoint, operator.adjoint(problem.kspace))
+    sense = operator.solve(adjoint, sense_damping(problem.sigma))
+    error = [(image - problem.reference).abs().square().sum((1, 2)) for image in (0.5 * problem.reference, sense)]
     assert torch.allclose(loss, error[0] / error[1], rtol=0.1)
     s = t[:, None, None]
-    expected = (1 - s) * batch.reference + s * batch.noise() if step == 0 else 0 * noisy
+    expected = (1 - s) * problem.reference + s * path_noise(problem) if step == 0 else 0 * noisy
     assert torch.allclose(noisy, expected, atol=1e-5)
 
 
-def test_supervised_needs_the_truth(batch):
-    with pytest.raises(InputError, match="learns from full images, and there are scans without a reference"):
-        replace(LESSON, supervised=True).loss(network(), replace(batch, reference=None))
+def test_supervised_training_needs_a_reference(problem, changed):
+    with pytest.raises(InputError, match="needs full images, and there are scans without a reference") as error:
+        replace(OBJECTIVE, supervised=True).loss(network(), changed(problem, reference=None))
+    assert error.value.field == "train"
 
 
-def test_what_validation_looks_at_is_the_image(batch):
-    operator = SenseOperator(batch.maps, batch.mask)
-    adjoint, model = operator.adjoint(batch.kspace), network()
+def test_validation_evaluates_the_network_once_at_t_1(problem):
+    model, adjoint = network(), problem.adjoint
     with torch.no_grad():
-        image = LESSON.predict(model, operator, batch.kspace, batch.sigma)
-        assert torch.equal(image, model(operator, adjoint, torch.zeros_like(adjoint), torch.ones(2), batch.sigma))
+        image = Upmri(model=Prior(model, OBJECTIVE, "upmri"), **Upmri.validation).reconstruct(problem)
+        expected = model(problem.operator, adjoint, torch.zeros_like(adjoint), torch.ones(2), problem.sigma)
+    assert torch.equal(image, expected)
 
 
-def test_what_is_told_of_the_noise_is_off_a_little(batch):
-    heard = []
+def test_the_noise_level_that_is_input_has_an_error(problem, changed):
+    levels = []
 
-    def listen(*asked):
-        heard.append(asked[-1] / batch.sigma)
-        return torch.zeros_like(batch.kspace[:, 0])
+    def record(*args):
+        levels.append(args[-1] / problem.sigma)
+        return torch.zeros_like(problem.kspace[:, 0])
 
-    for doubt in (0.0, 0.4):
+    for jitter in (0.0, 0.4):
         for seed in range(20):
-            sample = replace(batch, seeds=tuple(2 * seed + i for i in range(len(batch))), step=1)
-            replace(LESSON, doubt=doubt).loss(listen, sample)
-    exact, off = (torch.cat(values).log() for values in (heard[:20], heard[20:]))
+            sample = changed(problem, seeds=(2 * seed, 2 * seed + 1), step=1)
+            replace(OBJECTIVE, sigma_jitter=jitter).loss(record, sample)
+    exact, off = (torch.cat(values).log() for values in (levels[:20], levels[20:]))
     assert exact.abs().max() < 1e-6
     assert 0.2 < off.std() < 0.6
 
 
-# Learning from one scan.
+# Adaptation to one scan.
 
 
-def test_adapting_serves_the_lines_of_the_scan(scan, folder):
-    """Weights that disturb the image are mended by the scan's own lines, and the file is left as it was."""
+def test_adaptation_improves_the_image(scan, folder):
+    """Weights that disturb the image are corrected by the scan's own lines; the file stays as it was."""
     path = write(folder / "poor.safetensors", std=0.1)
     before = path.read_bytes()
     plain, better = (evaluate(recon(scan, path, adapt=steps))["psnr"] for steps in (0, 30))
@@ -556,15 +557,10 @@ def test_adapting_serves_the_lines_of_the_scan(scan, folder):
     assert evaluate(recon(scan, path))["psnr"] == pytest.approx(plain)
 
 
-def test_adapting_is_for_each_slice_alone(scan, model):
+def test_adaptation_is_for_each_slice_alone(scan, model):
     together = recon(scan, model, adapt=2).image
     assert torch.allclose(recon(scan[1], model, adapt=2).image, together[1:], atol=1e-5)
     assert not torch.allclose(recon(scan, model).image, together, atol=1e-5)
-
-
-def test_adapting_by_less_than_nothing(scan, model):
-    with pytest.raises(InputError, match="adapt: expected 0 or more"):
-        recon(scan, model, adapt=-1)
 
 
 def test_the_mean_over_mirror_images(scan, model):
@@ -579,21 +575,22 @@ def test_the_mean_over_mirror_images(scan, model):
     assert drawn.settings["mirrors"] is True
 
 
-def test_how_well_the_weights_fit_is_told_and_cannot_be_set(scan, model):
-    problem = Problem(scan[0], torch.device("cpu"), torch.Generator())
-    assert recon(scan, model).settings["held_out"] == pytest.approx(
-        held_out_gain(weights.load(model), problem), abs=0.01
-    )
-    with pytest.raises(InputError, match="held_out: not a setting"):
-        recon(scan, model, held_out=3.0)
+def test_the_gain_on_held_out_lines_is_a_result(scan, model):
+    """Of the first slice, with which the weights are chosen."""
+    problem, prior = Problem.from_scan(scan[0]), load_prior(model)
+    gain = gain_over_sense(partial(mean_image, prior.network), problem)
+    assert recon(scan, model).settings["held_out_gain"] == pytest.approx(gain, abs=0.01)
+    completed, facts = complete(Upmri(model=str(model)), problem)
+    assert completed.prior is prior
+    assert facts == {"held_out_gain": pytest.approx(gain, abs=0.01)}
 
 
-# The factor of the bootstrap
+# The factor of the bootstrap.
 
 
 @pytest.mark.parametrize(("factor", "exponent"), [(1.5, 0.0), (0.8, 0.6)])
-def test_the_factor_is_fitted_to_what_held_out_lines_say(monkeypatch, factor, exponent):
-    """Errors that are foretold too small by c (u/2)^p, without noise: c and p are found, of large and small objects."""
+def test_the_factor_is_fitted_to_held_out_lines(monkeypatch, factor, exponent):
+    """Errors are predicted too small by c (u/2)^p, without noise: c and p are found, for large and small objects."""
     large = upmri.demo.brain()[:1, ::2, ::2]
     small = np.zeros_like(large)
     small[:, : large.shape[1] // 2, : large.shape[2] // 2] = large[:, ::2, ::2]
@@ -602,21 +599,22 @@ def test_the_factor_is_fitted_to_what_held_out_lines_say(monkeypatch, factor, ex
         for image in (large, small)
         for rate in (2, 3, 4, 6)
     ]
-    batches = [make_batch(scan, (i,)) for i, scan in enumerate(scans)]
+    problems = [make_problem(scan, (i,)) for i, scan in enumerate(scans)]
 
     def truth(operator):
-        return next(batch.reference for batch in batches if torch.equal(batch.maps, operator.maps))
+        return next(each.reference for each in problems if torch.equal(each.operator.maps, operator.maps))
 
     def wrong(operator, adjoint, noisy, t, sigma):
         return 1.2 * truth(operator)
 
-    def foretold(again, operator, made, sigma, generator, count):
+    def predicted(reconstruct, problem, image, generators, count):
+        operator = problem.operator
         pixels = (operator.maps != 0).any(1).sum((1, 2))
         unknowns = pixels / (operator.maps.shape[2] * operator.mask.sum((1, 2)))
-        off = (made - truth(operator)) / (factor * (unknowns / 2) ** exponent)[:, None, None]
+        off = (image - truth(operator)) / (factor * (unknowns / 2) ** exponent)[:, None, None]
         return off.expand(count, -1, -1, -1)
 
-    monkeypatch.setattr("upmri.methods.upmri.errors", foretold)
-    spread = LESSON.calibrate(wrong, batches)["spread"]
+    monkeypatch.setattr("upmri.learning.spread.bootstrap_errors", predicted)
+    spread = OBJECTIVE.calibrate(wrong, problems)["spread"]
     assert spread["factor"] == pytest.approx(factor, rel=0.03)
     assert spread["exponent"] == pytest.approx(exponent, abs=0.07)

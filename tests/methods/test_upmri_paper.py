@@ -1,4 +1,4 @@
-"""The published algorithm: its loss against dense algebra, its switches, and what it refuses."""
+"""The published algorithm: its loss against dense algebra, its switches, and wrong settings."""
 
 from dataclasses import replace
 
@@ -6,18 +6,19 @@ import pytest
 import torch
 
 import upmri
-from upmri import InputError, weights
+from upmri import InputError
 from upmri.flow.objective import KrylovFilter
 from upmri.flow.path import TimeLaw, noise
-from upmri.flow.sampler import read_out
-from upmri.learning.lines import SplitLaw
-from upmri.methods.base import Problem
-from upmri.methods.sense import default_damping
-from upmri.methods.upmri_paper import PaperLesson, UpmriPaper
+from upmri.flow.sampler import single_evaluation
+from upmri.inference.choice import complete
+from upmri.learning.lines import LineSplit
+from upmri.learning.training_noise import path_noise
+from upmri.methods.upmri_paper import PaperObjective, UpmriPaper
 from upmri.physics.fourier import fft2c, ifft2c
 from upmri.physics.masks import random_lines
-from upmri.physics.sense import SenseOperator
-from upmri.training.data import Batch
+from upmri.physics.problem import Problem
+from upmri.physics.sense import SenseOperator, sense_damping
+from upmri.weights.files import load_prior, save_weights
 
 SHAPE = (2, 4, 6)
 SIGMA = (0.5, 2.0)
@@ -26,7 +27,7 @@ EXACT = 60  # so many conjugate gradients are exact
 
 @pytest.fixture(scope="module")
 def model(save):
-    return save("upmri-paper", PaperLesson(size="tiny"))
+    return save("upmri-paper", PaperObjective(size="tiny"))
 
 
 def recon(scan, model=None, **settings):
@@ -34,11 +35,12 @@ def recon(scan, model=None, **settings):
 
 
 def test_it_comes_without_weights(scan):
-    with pytest.raises(InputError, match="model: no weights of upmri-paper are at hand"):
+    with pytest.raises(InputError, match="no weights of upmri-paper are available") as error:
         recon(scan)
-    problem = Problem(scan, torch.device("cpu"), torch.Generator())
-    with pytest.raises(InputError, match="model: say which weights of upmri-paper: none are at hand"):
-        UpmriPaper().fit(problem)
+    assert error.value.field == "model"
+    with pytest.raises(InputError, match="choose weights of upmri-paper: none are available") as error:
+        complete(UpmriPaper(), Problem.from_scan(scan))
+    assert error.value.field == "model"
 
 
 @pytest.mark.parametrize("image_fed", [False, True])
@@ -48,9 +50,15 @@ def test_it_runs_with_either_switch(scan, model, null_noise, image_fed):
     assert rec.image.shape == scan.reference.shape
     assert rec.image.isfinite().all()
     assert (rec.image[(scan.maps == 0).all(1)] == 0).all()
-    expected = {"steps": 3, "null_noise": null_noise, "image_fed": image_fed, "read_out": False, "model": str(model)}
+    expected = {
+        "steps": 3,
+        "null_noise": null_noise,
+        "image_fed": image_fed,
+        "single_evaluation": False,
+        "model": str(model),
+    }
     assert expected.items() <= rec.settings.items()
-    assert rec.settings["sha256"] == weights.load(model).digest
+    assert rec.settings["sha256"] == load_prior(model).digest
     assert torch.equal(rec.image, recon(scan, model, steps=3, null_noise=null_noise, image_fed=image_fed).image)
     alone = recon(scan[1], model, steps=3, null_noise=null_noise, image_fed=image_fed).image
     assert (rec.image[1:] - alone).norm() < 1e-4 * alone.norm()
@@ -66,24 +74,35 @@ def test_the_published_noise_is_the_default_and_depends_on_the_seed(scan, model)
 
 
 def test_the_noise_stays_in_the_image(model):
-    """With one coil that sees everything alike P = F*MF: the switch adds (I − P) ζ, whatever the network."""
+    """With one coil that sees everything equally P = F*MF: the switch adds (I − P) ζ, whatever the network."""
     image = torch.from_numpy(upmri.demo.brain()[:1, ::3, ::3].copy()).to(torch.complex64)
     mask = random_lines(32, 2, acs=10)
     scan = upmri.Scan(kspace=fft2c(image)[:, None] * mask, mask=mask, maps=torch.ones(1, 1, 32, 32) + 0j, noise=0.1)
     loud, silent = (recon(scan, model, steps=3, seed=4, null_noise=on).image for on in (True, False))
     zeta = noise(image, torch.Generator().manual_seed(4))
-    scale = Problem(scan, torch.device("cpu"), torch.Generator()).scale
+    scale = Problem.from_scan(scan).scale
     unseen = scale * (zeta - ifft2c(mask * fft2c(zeta)))
     assert (loud - silent - unseen).norm() < 1e-4 * unseen.norm()
 
 
-def test_one_evaluation_instead(scan, model):
-    problem = Problem(scan, torch.device("cpu"), torch.Generator())
-    network = weights.load(model).network
-    expected = read_out(network, problem.operator, problem.adjoint, iterations=7) * problem.scale[:, None, None]
-    image = recon(scan, model, read_out=True, iterations=7).image
+def test_one_evaluation_instead_of_the_algorithm(scan, model):
+    problem = Problem.from_scan(scan)
+    network = load_prior(model).network
+    expected = (
+        single_evaluation(network, problem.operator, problem.adjoint, iterations=7) * problem.scale[:, None, None]
+    )
+    image = recon(scan, model, single_evaluation=True, iterations=7).image
     assert (image - expected).norm() < 1e-4 * expected.norm()
     assert (image - recon(scan, model, iterations=7, null_noise=False).image).norm() > 1e-3 * image.norm()
+
+
+@pytest.mark.parametrize("settings", [{"null_noise": True}, {"single_evaluation": True}])
+def test_an_operator_of_the_user(scan, model, own_operator, settings):
+    one, other = (
+        upmri.reconstruct(problem, "upmri-paper", model=model, iterations=5, **settings).image
+        for problem in own_operator(scan)
+    )
+    assert (one - other).norm() < 1e-3 * other.norm()
 
 
 def test_everything_scales_with_the_scan(scan, model):
@@ -109,14 +128,14 @@ class Velocity(torch.nn.Module):
 
 @pytest.fixture
 def make(rng):
-    """A batch that draws the same each time it is made, of noisy scans with a null space."""
+    """``make()``: a problem of noisy scans with a null space, which draws the same each time it is made."""
     maps = rng(2, 3, 4, 6)
     maps = maps / maps.abs().square().sum(1, keepdim=True).sqrt()
     mask = torch.zeros(2, 1, 6, dtype=torch.bool)
     mask[0, 0, 3] = mask[1, 0, [0, 3]] = True
     operator = SenseOperator(maps, mask)
     y = operator.forward(rng(*SHAPE)) + mask[:, None] * torch.tensor(SIGMA)[:, None, None, None] * rng(2, 3, 4, 6)
-    return lambda: Batch(y, maps, mask, torch.tensor(SIGMA).double(), None, (11, 12))
+    return lambda: Problem(operator, y, sigma=torch.tensor(SIGMA).double(), scaled=True, seeds=(11, 12))
 
 
 @pytest.fixture
@@ -124,16 +143,16 @@ def written_out(make, dense):
     """``written_out(velocity)``: fidelity, divergence and the constant, all (slice,), from projections P = N⁺N."""
 
     def compute(velocity, law):
-        batch = make()
-        t, x1 = batch.times(law).double(), batch.noise()
-        zeta = batch.unit_noise(4, 6).to(torch.complex128)
+        problem = make()
+        t, x1 = law.draw_each(problem.generators).double(), path_noise(problem)
+        zeta = problem.unit_noise(4, 6).to(torch.complex128)
         rows = []
         for i in range(2):
             part = slice(i, i + 1)
-            a = dense(SenseOperator(batch.maps[part], batch.mask[part]).forward, (1, 4, 6))
+            a = dense(SenseOperator(problem.operator.maps[part], problem.operator.mask[part]).forward, (1, 4, 6))
             plus = torch.linalg.pinv(a, rtol=1e-9)
             project = plus @ a
-            y0, y1 = batch.kspace[i].flatten(), a @ x1[i].flatten()
+            y0, y1 = problem.kspace[i].flatten(), a @ x1[i].flatten()
             z = (a.mH @ ((1 - t[i]) * y0 + t[i] * y1)).reshape(1, 4, 6)
             v = velocity(z, t[part]).flatten()
             known = plus @ (y1 - y0)
@@ -149,9 +168,9 @@ def written_out(make, dense):
 
 def test_the_loss_is_the_projected_error(make, written_out):
     """‖P v − A⁺(A x₁ − y₀)‖² a pixel, but for ‖A⁺(A x₁ − y₀)‖²; and its gradient."""
-    lesson, velocity = PaperLesson(size="tiny", iterations=EXACT, divergence=False), Velocity()
-    loss = lesson.loss(velocity, make())
-    fidelity, _, constant = written_out(velocity, lesson.time)
+    objective, velocity = PaperObjective(size="tiny", iterations=EXACT, divergence=False), Velocity()
+    loss = objective.loss(velocity, make())
+    fidelity, _, constant = written_out(velocity, objective.time)
     assert loss.shape == (2,)
     assert torch.allclose(24 * loss, fidelity - constant, rtol=1e-6, atol=1e-6)
     (slope,) = torch.autograd.grad(loss.sum(), velocity.weight)
@@ -161,23 +180,23 @@ def test_the_loss_is_the_projected_error(make, written_out):
 
 def test_the_divergence_has_its_factor_and_its_sign(make, written_out):
     """−2 (1−t) σ₀² Re⟨b, J b⟩, b = P ζ, ζ ~ CN(0, I), by a difference quotient."""
-    lesson, velocity = PaperLesson(size="tiny", iterations=EXACT), Velocity()
-    without = replace(lesson, divergence=False)
-    term = 24 * (lesson.loss(velocity, make()) - without.loss(velocity, make()))
-    fidelity, divergence, constant = written_out(velocity, lesson.time)
+    objective, velocity = PaperObjective(size="tiny", iterations=EXACT), Velocity()
+    without = replace(objective, divergence=False)
+    term = 24 * (objective.loss(velocity, make()) - without.loss(velocity, make()))
+    fidelity, divergence, constant = written_out(velocity, objective.time)
     assert torch.allclose(term, divergence, rtol=0.01)
-    assert (divergence.abs() > 0.02 * fidelity).all()  # enough to be seen
-    assert torch.allclose(24 * lesson.loss(velocity, make()), fidelity + divergence - constant, rtol=0.01)
-    (slope,) = torch.autograd.grad(24 * lesson.loss(velocity, make()).sum(), velocity.weight)
+    assert (divergence.abs() > 0.02 * fidelity).all()  # large enough to be seen
+    assert torch.allclose(24 * objective.loss(velocity, make()), fidelity + divergence - constant, rtol=0.01)
+    (slope,) = torch.autograd.grad(24 * objective.loss(velocity, make()).sum(), velocity.weight)
     (expected,) = torch.autograd.grad((fidelity + divergence).sum(), velocity.weight)
     assert torch.allclose(slope, expected, rtol=0.02)
 
 
 CHOICES = [
     {"target": "image"},
-    {"target": "image", "fed": "inverse"},
-    {"fed": "inverse", "damped": True},
-    {"target": "image", "fed": "inverse", "damped": True},
+    {"target": "image", "network_input": "inverse"},
+    {"network_input": "inverse", "damped": True},
+    {"target": "image", "network_input": "inverse", "damped": True},
 ]
 
 
@@ -188,43 +207,47 @@ def described(choice):
 @pytest.mark.parametrize("choice", CHOICES, ids=described)
 def test_each_choice_has_its_error_and_its_divergence(make, dense, choice):
     """⟨p, R N p⟩ − 2 Re⟨p, R A* u_Y⟩ + 2 a' (1−t) σ₀² Re⟨b, J b⟩ from dense matrices."""
-    lesson, network, batch = PaperLesson(size="tiny", iterations=EXACT, **choice), Velocity(), make()
-    t, x1 = batch.times(lesson.time).double(), batch.noise()
-    probes = batch.unit_noise(*((3, 4, 6) if "fed" in choice else (4, 6))).to(torch.complex128)
-    sign = 1 if lesson.target == "image" else -1
-    for i, loss in enumerate(lesson.loss(network, make())):
+    objective, network, problem = PaperObjective(size="tiny", iterations=EXACT, **choice), Velocity(), make()
+    t, x1 = objective.time.draw_each(problem.generators).double(), path_noise(problem)
+    probes = problem.unit_noise(*((3, 4, 6) if "network_input" in choice else (4, 6))).to(torch.complex128)
+    sign = 1 if objective.target == "image" else -1
+    for i, loss in enumerate(objective.loss(network, make())):
         part = slice(i, i + 1)
-        operator = SenseOperator(batch.maps[part], batch.mask[part])
+        operator = SenseOperator(problem.operator.maps[part], problem.operator.mask[part])
         a = dense(operator.forward, (1, 4, 6))
         normal = a.mH @ a
-        damping = default_damping(batch.sigma)[i]
+        damping = sense_damping(problem.sigma)[i]
         inverse = (
-            (normal + damping * torch.eye(24)).inverse() if lesson.damped else torch.linalg.pinv(normal, rtol=1e-9)
+            (normal + damping * torch.eye(24)).inverse() if objective.damped else torch.linalg.pinv(normal, rtol=1e-9)
         )
-        near, far = operator.adjoint(batch.kspace[part]).flatten(), normal @ x1[i].flatten()
+        near, far = operator.adjoint(problem.kspace[part]).flatten(), normal @ x1[i].flatten()
         z = (1 - t[i]) * near + t[i] * far
-        at = (inverse @ z if lesson.fed == "inverse" else z).reshape(1, 4, 6)
+        at = (inverse @ z if objective.network_input == "inverse" else z).reshape(1, 4, 6)
         p = network(at, t[part]).flatten()
-        aim = near if lesson.target == "image" else far - near
+        aim = near if objective.target == "image" else far - near
         error = (p.conj() @ inverse @ (normal @ p - 2 * aim)).real
         b = inverse @ (
-            operator.adjoint(probes[part]).flatten() if lesson.fed == "inverse" else normal @ probes[i].flatten()
+            operator.adjoint(probes[part]).flatten()
+            if objective.network_input == "inverse"
+            else normal @ probes[i].flatten()
         )
         change = torch.func.jvp(lambda x, s=t[part]: network(x, s), (at,), (b.reshape(1, 4, 6),))[1]
         divergence = 2 * sign * (1 - t[i]) * SIGMA[i] ** 2 * (b.conj() @ change.flatten()).real
         assert 24 * loss.item() == pytest.approx((error + divergence).item(), rel=0.01)
-        without = replace(lesson, divergence=False).loss(network, make())[i]
+        without = replace(objective, divergence=False).loss(network, make())[i]
         assert 24 * without.item() == pytest.approx(error.item(), rel=1e-6)
 
 
 @pytest.mark.parametrize(
-    "choice", [{}, *CHOICES, {"target": "image", "fed": "inverse", "damped": True, "split": True}], ids=described
+    "choice",
+    [{}, *CHOICES, {"target": "image", "network_input": "inverse", "damped": True, "split": True}],
+    ids=described,
 )
-def test_each_choice_is_unbiased(rng, dense, choice):
-    """Two networks differ in the loss, over many draws of noise, as they do in the error seen through R A."""
+def test_each_choice_is_unbiased(rng, choice):
+    """Over many draws of noise, the losses of two networks differ as their errors seen through R A."""
     count, sigma = 2000, 0.5
-    split = {"split": SplitLaw(judged=(0.5, 0.5), told=(0, 0)), "divergence": False} if choice.get("split") else {}
-    lesson = PaperLesson(size="tiny", iterations=8, time=TimeLaw(), **(choice | split))
+    split = {"split": LineSplit(loss=(0.5, 0.5), path=(0, 0)), "divergence": False} if choice.get("split") else {}
+    objective = PaperObjective(size="tiny", iterations=8, time=TimeLaw(), **(choice | split))
     maps = rng(1, 3, 4, 8).expand(count, -1, -1, -1)
     maps = maps / maps.abs().square().sum(1, keepdim=True).sqrt()
     mask = torch.zeros(count, 1, 8, dtype=torch.bool)
@@ -232,96 +255,114 @@ def test_each_choice_is_unbiased(rng, dense, choice):
     operator = SenseOperator(maps, mask)
     x0 = rng(1, 4, 8).expand(count, -1, -1)
     y = operator.forward(x0) + mask[:, None] * sigma * rng(count, 3, 4, 8)
-    batch = lambda: Batch(y, maps, mask, torch.full((count,), sigma).double(), None, tuple(range(0, 2 * count, 2)))  # noqa: E731
+    level = torch.full((count,), sigma).double()
+
+    def make():
+        return Problem(operator, y, sigma=level, scaled=True, seeds=range(0, 2 * count, 2))
+
     calm, wild = Velocity(), Velocity()
     wild.weight.data = torch.tensor([1.5, -0.7], dtype=torch.float64)
-    found = lesson.loss(wild, batch()) - lesson.loss(calm, batch())
-    expected = _error(lesson, wild, batch(), x0, dense) - _error(lesson, calm, batch(), x0, dense)
+    found = objective.loss(wild, make()) - objective.loss(calm, make())
+    expected = _error(objective, wild, make(), x0) - _error(objective, calm, make(), x0)
     gap = (found - expected).detach()
     assert gap.mean().abs() < 4 * gap.std() / count**0.5
-    assert expected.mean().abs() > 10 * gap.std() / count**0.5  # enough to be seen
+    assert expected.mean().abs() > 10 * gap.std() / count**0.5  # large enough to be seen
 
 
-def _error(lesson, network, batch, x0, dense):
-    """⟨p − u, R N (p − u)⟩ a pixel, u made of the truth; N of the lines that judge."""
-    t, x1 = batch.times(lesson.time), batch.noise()
-    given, judge, _ = lesson._lines(batch)
-    adjoint = given.adjoint(batch.kspace)
+def _error(objective, network, problem, x0):
+    """⟨p − u, R N (p − u)⟩ a pixel, u made of the true image; N of the loss lines."""
+    t, x1 = objective.time.draw_each(problem.generators), path_noise(problem)
+    inputs, target, _ = objective._lines(problem)
     s = t[:, None, None].double()
-    seen = lesson._seen(given, (1 - s) * adjoint + s * given.normal(x1), batch.sigma)
-    off = network(seen, t) - (x0 if lesson.target == "image" else x1 - x0)
-    through = judge.normal(off)
-    if lesson.split is None:
-        through = lesson._filter(batch.sigma)(judge, through)
+    z = (1 - s) * inputs.adjoint + s * inputs.operator.normal(x1)
+    off = network(objective._input(inputs.operator, z, problem.sigma), t)
+    off = off - (x0 if objective.target == "image" else x1 - x0)
+    through = target.operator.normal(off)
+    if objective.split is None:
+        through = objective._filter(problem.sigma)(target.operator, through)
     return (off.conj() * through).real.sum((1, 2)) / off[0].numel()
 
 
-def test_lines_that_judge_are_not_fed(make):
-    """And what they hold does not change what the network is fed."""
-    lesson = PaperLesson(size="tiny", target="image", fed="inverse", damped=True, divergence=False, split=SplitLaw())
+def test_loss_lines_are_not_input():
+    """Their data do not change the input of the network."""
+    objective = PaperObjective(
+        size="tiny", target="image", network_input="inverse", damped=True, divergence=False, split=LineSplit()
+    )
     mask = torch.zeros(1, 1, 16, dtype=torch.bool)
     mask[..., 1:15] = True
     generator = torch.Generator().manual_seed(0)
     y = torch.randn(1, 3, 4, 16, dtype=torch.complex128, generator=generator)
     maps = torch.randn(1, 3, 4, 16, dtype=torch.complex128, generator=generator)
-    batch = lambda y: Batch(y, maps, mask, torch.tensor([0.1]).double(), None, (4,))  # noqa: E731
-    first = batch(y)
-    first.times(lesson.time)  # which are drawn before
-    given, judge, _ = lesson._lines(first)
-    assert not (given.mask & judge.mask).any()
-    assert torch.equal(given.mask | judge.mask, mask)
+    operator = SenseOperator(maps, mask)
+
+    def problem(y):
+        return Problem(operator, y, sigma=torch.tensor([0.1]).double(), scaled=True, seeds=4)
+
+    first = problem(y)
+    objective.time.draw_each(first.generators)  # times are drawn before
+    inputs, target, _ = objective._lines(first)
+    input_mask, loss_mask = inputs.operator.mask, target.operator.mask
+    assert not (input_mask & loss_mask).any()
+    assert torch.equal(input_mask | loss_mask, mask)
     seen = []
 
     def network(z, t):
         seen.append(z)
         return z
 
-    lesson.loss(network, batch(y))
-    lesson.loss(network, batch(torch.where(judge.mask[:, None], 100 * y, y)))
+    objective.loss(network, problem(y))
+    objective.loss(network, problem(torch.where(loss_mask[:, None], 100 * y, y)))
     assert torch.equal(*seen)
 
 
 def test_choices_that_do_not_go_together():
-    with pytest.raises(InputError, match="lesson.damped: .*fed: inverse"):
-        PaperLesson(damped=True)
-    with pytest.raises(InputError, match="lesson.split: .*divergence: false"):
-        PaperLesson(split=SplitLaw())
+    with pytest.raises(InputError, match="network_input: inverse") as error:
+        PaperObjective(damped=True)
+    assert error.value.field == "damped"
+    with pytest.raises(InputError, match="divergence: false") as error:
+        PaperObjective(split=LineSplit())
+    assert error.value.field == "split"
 
 
 @pytest.mark.parametrize("choice", CHOICES, ids=described)
-def test_read_out_of_each_choice(scan, tmp_path, choice):
-    """−v or the image at t = 0, at what the network is fed, then consistent with the data as it was judged."""
-    lesson = PaperLesson(size="tiny", **choice)
-    network = lesson.network()
+def test_the_single_evaluation_of_each_choice(scan, tmp_path, choice):
+    """−v or the image at t = 0, at the network's input, then made consistent with the data as in the loss."""
+    objective = PaperObjective(size="tiny", **choice)
+    network = objective.network()
     torch.nn.init.normal_(network.network.out.weight, std=0.05, generator=torch.Generator().manual_seed(0))
-    path = weights.save(tmp_path / "w.safetensors", network.state_dict(), "upmri-paper", lesson, {"name": "w"})
-    problem = Problem(scan, torch.device("cpu"), torch.Generator())
+    path = save_weights(tmp_path / "w.safetensors", network.state_dict(), "upmri-paper", objective, {"name": "w"})
+    problem = Problem.from_scan(scan)
     operator, adjoint = problem.operator, problem.adjoint
-    network, damping = weights.load(path).network, default_damping(problem.sigma)
+    network, damping = load_prior(path).network, sense_damping(problem.sigma)
     at = adjoint
-    if lesson.fed == "inverse":
-        at = operator.solve(adjoint, damping) if lesson.damped else KrylovFilter(lesson.iterations)(operator, adjoint)
-    image = operator.support * network(at, torch.zeros(len(adjoint))) * (1 if lesson.target == "image" else -1)
-    if lesson.damped:
+    if objective.network_input == "inverse":
+        at = (
+            operator.solve(adjoint, damping)
+            if objective.damped
+            else KrylovFilter(objective.iterations)(operator, adjoint)
+        )
+    image = operator.support * network(at, torch.zeros(len(adjoint))) * (1 if objective.target == "image" else -1)
+    if objective.damped:
         image = operator.solve(adjoint + damping[:, None, None] * image, damping)
     else:
         image = image - KrylovFilter(7)(operator, operator.normal(image) - adjoint)
     expected = image * problem.scale[:, None, None]
-    found = recon(scan, path, read_out=True, iterations=7).image
+    found = recon(scan, path, single_evaluation=True, iterations=7).image
     assert (found - expected).norm() < 1e-4 * expected.norm()
-    with pytest.raises(InputError, match="gives no velocity at A"):
+    with pytest.raises(InputError, match="predicts no velocity at A") as error:
         recon(scan, path)
+    assert error.value.field == "model"
 
 
-def test_times_come_from_the_law(make):
+def test_times_have_the_distribution_of_the_objective(make):
     seen = []
 
     def velocity(z, t):
         seen.append(t)
         return z
 
-    PaperLesson(size="tiny", time=TimeLaw(at_zero=1.0)).loss(velocity, make())
-    PaperLesson(size="tiny").loss(velocity, make())
+    PaperObjective(size="tiny", time=TimeLaw(at_zero=1.0)).loss(velocity, make())
+    PaperObjective(size="tiny").loss(velocity, make())
     assert [len(t) for t in seen] == [2] * 4  # v, and once more for its divergence
     assert (seen[0] == 0).all()
     assert ((seen[2] > 0) & (seen[2] < 1)).all()
@@ -330,23 +371,21 @@ def test_times_come_from_the_law(make):
 
 
 def test_dropout_is_the_same_in_both_evaluations(make):
-    """Else its noise would be divided by the step of the difference quotient."""
+    """Otherwise its noise would be divided by the step of the difference quotient."""
     calm, rough = Velocity(), Velocity()
     rough.forward = lambda z, t: calm(z, t) * (1 + 0.2 * (torch.rand(z.shape) - 0.5))
-    lesson = PaperLesson(size="tiny", iterations=EXACT)
-    gap = lesson.loss(rough, make()) - lesson.loss(calm, make())
-    assert (gap.abs() < 0.5 * lesson.loss(calm, make()).abs() + 1).all()
+    objective = PaperObjective(size="tiny", iterations=EXACT)
+    gap = objective.loss(rough, make()) - objective.loss(calm, make())
+    assert (gap.abs() < 0.5 * objective.loss(calm, make()).abs() + 1).all()
 
 
 def test_the_size_is_checked():
-    with pytest.raises(InputError, match="lesson.size: expected one of tiny"):
-        PaperLesson(size="vast")
+    with pytest.raises(InputError) as error:
+        PaperObjective(size="vast")
+    assert error.value.field == "size"
 
 
-def test_what_validation_looks_at(scan, model):
-    problem = Problem(scan, torch.device("cpu"), torch.Generator())
-    problem.__dict__["scale"] = torch.ones(len(scan))  # or A*y would be rounded in two ways
-    loaded = weights.load(model)
-    lesson = replace(loaded.lesson, iterations=5)
-    image = lesson.predict(loaded.network, problem.operator, problem.kspace, problem.sigma)
-    assert torch.equal(image, read_out(loaded.network, problem.operator, problem.adjoint, iterations=5))
+def test_validation_is_a_single_evaluation(scan, model):
+    prior, problem = load_prior(model), Problem.from_scan(scan)
+    image = UpmriPaper(model=prior, **UpmriPaper.validation).reconstruct(problem)
+    assert torch.equal(image, single_evaluation(prior.network, problem.operator, problem.adjoint, iterations=10))

@@ -1,20 +1,19 @@
-"""Weighted SSDU: its loss is, in the mean, that of all k-space which was not given."""
-
-from dataclasses import replace
+"""Weighted SSDU: the expectation of its loss is that of all of k-space that was not input."""
 
 import pytest
 import torch
 
-from upmri.methods.weighted_ssdu import WeightedSsduLesson
+from upmri.methods.weighted_ssdu import WeightedSsduObjective
 from upmri.physics.fourier import fft2c
 from upmri.physics.masks import random_lines
-from upmri.training.data import Batch
+from upmri.physics.problem import Problem
+from upmri.physics.sense import SenseOperator
 
 WIDTH, ACS = 64, 8
 
 
-def make_batch(count, rates, coils=1, height=4):
-    """Scans of one object with other masks: everything is known of all of k-space."""
+def make_problem(count, rates, coils=1, height=4):
+    """Scans of one object with different masks, and their full k-space."""
     generator = torch.Generator().manual_seed(0)
     maps = torch.randn(1, coils, height, WIDTH, dtype=torch.complex64, generator=generator)
     maps = maps / maps.abs().square().sum(1, keepdim=True).sqrt()
@@ -23,62 +22,65 @@ def make_batch(count, rates, coils=1, height=4):
     full = fft2c(maps * x[:, None]).expand(count, -1, -1, -1)
     kspace = full * masks[:, None]
     sigma = torch.full((count,), 0.01)
-    return Batch(kspace, maps.expand(count, -1, -1, -1), masks, sigma, None, tuple(range(count))), full
+    operator = SenseOperator(maps.expand(count, -1, -1, -1), masks)
+    return Problem(operator, kspace, sigma=sigma, scaled=True, seeds=range(count)), full
 
 
-class Watched:
-    def __init__(self, answer):
-        self.answer = answer
+class Recorder:
+    def __init__(self, f):
+        self.f = f
 
     def __call__(self, operator, adjoint):
         self.operator, self.adjoint = operator, adjoint
-        self.said = self.answer(adjoint)
-        return self.said
+        self.output = self.f(adjoint)
+        return self.output
 
 
 @pytest.mark.parametrize("kept", [0.5, 0.8])
 def test_the_loss_written_out(kept):
     """p of each slice by itself: there are two accelerations."""
-    batch, _ = make_batch(4, (2, 3), coils=3)
-    watched = Watched(lambda adjoint: 0.7 * adjoint)
-    loss = WeightedSsduLesson(kept=kept).loss(watched, batch)
-    judged = batch.mask & ~watched.operator.mask
-    assert judged.any((1, 2)).all()
-    residual = (fft2c(batch.maps * watched.said[:, None]) - batch.kspace) * judged[:, None]
+    problem, _ = make_problem(4, (2, 3), coils=3)
+    recorder = Recorder(lambda adjoint: 0.7 * adjoint)
+    loss = WeightedSsduObjective(kept=kept).loss(recorder, problem)
+    loss_mask = problem.operator.mask & ~recorder.operator.mask
+    assert loss_mask.any((1, 2)).all()
+    residual = (fft2c(problem.operator.maps * recorder.output[:, None]) - problem.kspace) * loss_mask[:, None]
     for i in range(4):
-        line = batch.mask[i, 0].tolist()
+        line = problem.operator.mask[i, 0].tolist()
         low, high = WIDTH // 2, WIDTH // 2
         while line[low - 1]:
             low -= 1
         while line[high + 1]:
             high += 1
         outer = line[:low] + line[high + 1 :]
-        assert not judged[i, 0, low : high + 1].any()
+        assert not loss_mask[i, 0, low : high + 1].any()
         p = sum(outer) / len(outer)
         square = (1 - p * kept) / (p * (1 - kept))
-        expected = square * residual[i].abs().square().sum() / batch.kspace[i].abs().square().sum()
+        expected = square * residual[i].abs().square().sum() / problem.kspace[i].abs().square().sum()
         assert loss[i].item() == pytest.approx(expected.item(), rel=1e-4)
 
 
-@pytest.mark.parametrize("answer", [lambda z: 0.8 * z, lambda z: z.flip(1) + 0.5 * z.conj()], ids=["near", "far"])
-def test_in_the_mean_it_is_the_supervised_loss_on_all_that_was_not_given(answer):
-    """With an answer that depends on what was given."""
+@pytest.mark.parametrize("f", [lambda z: 0.8 * z, lambda z: z.flip(1) + 0.5 * z.conj()], ids=["near", "far"])
+def test_its_expectation_is_the_supervised_loss_on_all_lines_that_were_not_input(f):
+    """For images that depend on the input."""
     count = 1500
-    batch, full = make_batch(count, (2.5,))
-    watched = Watched(answer)
-    loss = WeightedSsduLesson(kept=0.6).loss(watched, replace(batch)) * batch.kspace.abs().square().sum((1, 2, 3))
-    residual = (fft2c(batch.maps * watched.said[:, None]) - full) * ~watched.operator.mask[:, None]
+    problem, full = make_problem(count, (2.5,))
+    recorder = Recorder(f)
+    loss = WeightedSsduObjective(kept=0.6).loss(
+        recorder, problem.with_seeds(problem.seeds)
+    ) * problem.kspace.abs().square().sum((1, 2, 3))
+    residual = (fft2c(problem.operator.maps * recorder.output[:, None]) - full) * ~recorder.operator.mask[:, None]
     true = residual.abs().square().sum((1, 2, 3))
     off = (loss - true).std().item() / count**0.5
     assert off < 0.02 * true.mean().item()
     assert loss.mean().item() == pytest.approx(true.mean().item(), abs=4 * off)
 
 
-def test_input_and_data_consistency_do_not_touch_what_judges():
-    batch, _ = make_batch(3, (2,), coils=3)
-    lesson, watched = WeightedSsduLesson(), Watched(lambda z: z)
-    before = lesson.loss(watched, replace(batch))
-    adjoint, judged = watched.adjoint, batch.mask & ~watched.operator.mask
-    after = lesson.loss(watched, replace(batch, kspace=batch.kspace + 3 * judged[:, None]))
-    assert torch.equal(watched.adjoint, adjoint)
+def test_input_and_data_consistency_do_not_use_the_loss_lines(changed):
+    problem, _ = make_problem(3, (2,), coils=3)
+    objective, recorder = WeightedSsduObjective(), Recorder(lambda z: z)
+    before = objective.loss(recorder, problem.with_seeds(problem.seeds))
+    adjoint, loss_mask = recorder.adjoint, problem.operator.mask & ~recorder.operator.mask
+    after = objective.loss(recorder, changed(problem, kspace=problem.kspace + 3 * loss_mask[:, None]))
+    assert torch.equal(recorder.adjoint, adjoint)
     assert (after != before).all()

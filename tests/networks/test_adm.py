@@ -1,3 +1,5 @@
+"""The ADM U-Net: sizes, dependence on time, and derivatives."""
+
 from dataclasses import replace
 
 import pytest
@@ -8,8 +10,8 @@ from upmri.networks.adm import SIZES, Adm, AdmConfig
 TINY = SIZES["tiny"]
 
 
-def awake(config, seed=0):
-    """A network whose zero-initialised layers say something."""
+def random_weights(config, seed=0):
+    """A network with random weights in place of zeros."""
     torch.manual_seed(seed)
     network = Adm(config).double().eval()
     for parameter in network.parameters():
@@ -32,20 +34,20 @@ def test_starts_at_zero():
 @pytest.mark.parametrize("shape", [(16, 16), (17, 23), (5, 40)])
 @pytest.mark.parametrize("unshuffle", [1, 2])
 def test_any_size_by_padding(shape, unshuffle):
-    network = awake(replace(TINY, unshuffle=unshuffle))
+    network = random_weights(replace(TINY, unshuffle=unshuffle))
     out = network(torch.randn(2, 2, *shape, dtype=torch.float64), torch.rand(2).double())
     assert out.shape == (2, 2, *shape)
     assert out.abs().max() > 0
 
 
-def test_hears_the_time():
-    network, x = awake(TINY), torch.randn(1, 2, 16, 16, dtype=torch.float64)
+def test_depends_on_the_time():
+    network, x = random_weights(TINY), torch.randn(1, 2, 16, 16, dtype=torch.float64)
     early, late = (network(x, torch.tensor([t])) for t in (0.1, 0.9))
     assert (early - late).norm() > 1e-3 * early.norm()
 
 
 def test_slices_do_not_mix():
-    network, x = awake(TINY), torch.randn(3, 2, 16, 16, dtype=torch.float64)
+    network, x = random_weights(TINY), torch.randn(3, 2, 16, 16, dtype=torch.float64)
     t = torch.tensor([0.1, 0.5, 0.9])
     assert torch.allclose(network(x, t)[1:2], network(x[1:2], t[1:2]))
 
@@ -58,7 +60,7 @@ def test_dropout_and_attention_only_at_the_two_lowest_levels():
 
 
 def test_forward_mode_agrees_with_differences():
-    network = awake(TINY)
+    network = random_weights(TINY)
     x, v = (torch.randn(1, 2, 16, 16, dtype=torch.float64) for _ in range(2))
     t = torch.tensor([0.3])
     _, tangent = torch.func.jvp(lambda z: network(z, t), (x,), (v,))
@@ -68,7 +70,7 @@ def test_forward_mode_agrees_with_differences():
 
 
 def test_double_backward():
-    network = awake(TINY)
+    network = random_weights(TINY)
     x = torch.randn(1, 2, 8, 8, dtype=torch.float64, requires_grad=True)
     (slope,) = torch.autograd.grad(network(x, torch.tensor([0.3])).square().sum(), x, create_graph=True)
     slope.square().sum().backward()

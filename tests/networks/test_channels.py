@@ -1,3 +1,5 @@
+"""Complex images as real channels and back."""
+
 import torch
 
 from upmri.networks.channels import channels, complex_image

@@ -7,15 +7,15 @@ from torch import nn
 from upmri.networks.cnn import Cnn, UNet, on_channels
 
 
-def taught(network):
-    """A network that says something: its last layer would be silent."""
+def random_weights(network):
+    """The network with random weights in place of zeros."""
     for parameter in network.parameters():
         if parameter.count_nonzero() == 0:
             nn.init.normal_(parameter, std=0.3, generator=torch.Generator().manual_seed(1))
     return network.double()
 
 
-def test_the_cnn_is_that_of_modl_but_for_the_norm():
+def test_the_cnn_is_that_of_modl_except_for_the_norm():
     convolutions = [layer for layer in Cnn().modules() if isinstance(layer, nn.Conv2d)]
     assert [(c.in_channels, c.out_channels) for c in convolutions] == [(2, 64), (64, 64), (64, 64), (64, 64), (64, 2)]
     assert {c.kernel_size for c in convolutions} == {(3, 3)}
@@ -27,7 +27,7 @@ def test_the_cnn_is_that_of_modl_but_for_the_norm():
 @pytest.mark.parametrize("shape", [(16, 12), (13, 9)])
 def test_any_size_and_no_mixing_of_slices(rng, network, shape):
     x = rng(3, *shape)
-    out = on_channels(taught(network), x)
+    out = on_channels(random_weights(network), x)
     assert out.shape == x.shape
     assert out.dtype == x.dtype
     assert out.abs().min() > 0
@@ -37,17 +37,17 @@ def test_any_size_and_no_mixing_of_slices(rng, network, shape):
 
 
 @pytest.mark.parametrize("kind", [Cnn, UNet])
-def test_untaught_it_is_silent(rng, kind):
+def test_untrained_its_output_is_zero(rng, kind):
     assert (on_channels(kind(), rng(1, 8, 8, dtype=torch.complex64)) == 0).all()
 
 
-def test_the_u_net_sees_far_and_near(rng):
+def test_the_u_net_has_a_large_and_a_small_reach(rng):
     """A pixel changes some that are 9 away, through the lowest level, and its neighbours differently."""
     torch.manual_seed(0)
-    network, x = taught(UNet(8)), rng(1, 64, 64)
+    network, x = random_weights(UNet(8)), rng(1, 64, 64)
     for module in network.modules():
         if isinstance(module, nn.GroupNorm):
-            module.forward = lambda h: h  # it would tell every pixel of every other
+            module.forward = lambda h: h  # it would make every pixel depend on every other
     moved = x.clone()
     moved[0, 32, 32] += 5
     with torch.no_grad():
@@ -60,7 +60,7 @@ def test_the_u_net_sees_far_and_near(rng):
 def test_channels_are_the_real_and_the_imaginary_part(rng):
     x = rng(2, 4, 5)
 
-    class Turn(nn.Module):
+    class Rotate(nn.Module):
         def __init__(self):
             super().__init__()
             self.one = nn.Parameter(torch.ones((), dtype=torch.float64))
@@ -68,7 +68,7 @@ def test_channels_are_the_real_and_the_imaginary_part(rng):
         def forward(self, channels):
             return self.one * torch.stack([-channels[:, 1], channels[:, 0]], 1)
 
-    assert torch.equal(on_channels(Turn(), x), 1j * x)
+    assert torch.equal(on_channels(Rotate(), x), 1j * x)
 
 
 def test_the_network_s_precision_is_its_own(rng):
@@ -77,12 +77,12 @@ def test_the_network_s_precision_is_its_own(rng):
 
 
 def test_levels_of_the_u_net_are_means_and_odd_sizes_are_padded_at_the_end(rng):
-    network, x = taught(UNet(4)), rng(1, 13, 9)
-    heard = []
-    network.down[0].register_forward_hook(lambda *told: heard.append(told[2]))
-    network.down[1].register_forward_pre_hook(lambda *told: heard.append(told[1][0]))
+    network, x = random_weights(UNet(4)), rng(1, 13, 9)
+    outputs = []
+    network.down[0].register_forward_hook(lambda *call: outputs.append(call[2]))
+    network.down[1].register_forward_pre_hook(lambda *call: outputs.append(call[1][0]))
     padded = torch.nn.functional.pad(x, (0, 3, 0, 3))
     with torch.no_grad():
         assert torch.allclose(on_channels(network, x), on_channels(network, padded)[:, :13, :9], rtol=1e-9)
-    above, below = heard[:2]
+    above, below = outputs[:2]
     assert torch.allclose(below, above.unfold(2, 2, 2).unfold(3, 2, 2).mean((-2, -1)))

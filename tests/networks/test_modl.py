@@ -13,7 +13,7 @@ SHAPE = (6, 8)
 def problem(rng):
     maps = rng(2, 3, *SHAPE)
     maps = maps / maps.abs().square().sum(1, keepdim=True).sqrt()
-    maps[:, :, 4:, :3] = 0  # beyond the support
+    maps[:, :, 4:, :3] = 0  # outside the support
     mask = torch.rand(2, 1, SHAPE[1], generator=torch.Generator().manual_seed(0)) < 0.5
     return SenseOperator(maps, mask), rng(2, *SHAPE)
 
@@ -68,7 +68,7 @@ def test_the_published_shape_is_the_default():
     assert sum(p.numel() for p in model.parameters()) == weights + 4 * 3 * 64 + 2 + 1
 
 
-def test_untaught_it_comes_nearer_to_the_data_with_every_unroll(rng):
+def test_untrained_every_unroll_reduces_the_misfit(rng):
     operator, x0 = problem(rng)
     adjoint = operator.normal(x0)
     misfits = [(operator.normal(MoDL(unrolls=k).double()(operator, adjoint)) - adjoint).norm() for k in (1, 3, 10)]

@@ -1,3 +1,5 @@
+"""The unrolled network of upmri: data consistency by dense algebra, bounded gradients, phase."""
+
 import math
 
 import pytest
@@ -24,7 +26,7 @@ def network():
     return Unrolled(cascades=2, width=4)
 
 
-def test_an_untaught_network_iterates_towards_the_data(problem):
+def test_an_untrained_network_iterates_towards_the_data(problem):
     operator, x0 = problem
     adjoint = operator.normal(x0)
     out = network()(operator, adjoint, adjoint, torch.ones(2), NOISE)
@@ -33,7 +35,7 @@ def test_an_untaught_network_iterates_towards_the_data(problem):
     assert misfit[1] < misfit[0]
 
 
-def test_knows_nothing_but_what_it_is_given(problem):
+def test_slices_do_not_mix(problem):
     operator, x0 = problem
     model, adjoint = network().eval(), operator.normal(x0)
     x = model(operator, adjoint, adjoint, torch.zeros(2), NOISE)
@@ -43,13 +45,13 @@ def test_knows_nothing_but_what_it_is_given(problem):
 
 def test_every_parameter_learns(problem):
     operator, x0 = problem
-    model, adjoint = taught(), operator.normal(x0)
+    model, adjoint = random_weights(), operator.normal(x0)
     (model(operator, adjoint, adjoint, torch.full((2,), 0.3), NOISE) - x0).abs().square().sum().backward()
     assert all(p.grad is not None and p.grad.abs().max() > 0 for p in model.parameters())
 
 
-def test_the_less_noise_the_more_the_data_are_believed(problem):
-    """An untaught network with one cascade: x = (N + λI)⁻¹ (A*y + λ x̃), λ = 0.02 (σ₀/0.01)^1.5."""
+def test_with_less_noise_the_data_have_more_weight(problem):
+    """An untrained network with one cascade: x = (N + λI)⁻¹ (A*y + λ x̃), λ = 0.02 (σ₀/0.01)^1.5."""
     operator, x0 = problem
     adjoint, sigma = operator.normal(x0), torch.tensor([0.002, 0.04])
     model = Unrolled(cascades=1, width=4)
@@ -60,8 +62,8 @@ def test_the_less_noise_the_more_the_data_are_believed(problem):
     assert torch.isfinite(model(operator, adjoint, adjoint, torch.zeros(2), torch.zeros(2)).abs()).all()
 
 
-def taught():
-    """A network that says something."""
+def random_weights():
+    """A network with random weights in place of zeros."""
     model = network().eval()
     for parameter in model.parameters():
         if parameter.abs().max() == 0:
@@ -70,7 +72,7 @@ def taught():
 
 
 def gradients_of(model, operator, adjoint, target, bounded=True):
-    """What comes back to the start and to every cascade's image, and the gradient of the weights."""
+    """Norms of the gradients in the initial image and in that of every cascade, and the gradient of the weights."""
     kept = []
 
     class Watched(SenseOperator):
@@ -91,8 +93,8 @@ def gradients_of(model, operator, adjoint, target, bounded=True):
     return norms, torch.cat([p.grad.flatten() for p in model.parameters()])
 
 
-def loud(cascades):
-    """A network that says so much that gradients grow."""
+def large_weights(cascades):
+    """A network with weights so large that gradients grow."""
     torch.manual_seed(0)
     model = Unrolled(cascades=cascades, width=4, damping=3.0)
     for parameter in model.network.out.parameters():
@@ -100,20 +102,20 @@ def loud(cascades):
     return model
 
 
-def test_gradients_do_not_grow_on_their_way_back(problem):
+def test_gradients_do_not_grow_from_cascade_to_cascade(problem):
     operator, x0 = problem
-    model, adjoint = loud(6), operator.normal(x0)
+    model, adjoint = large_weights(6), operator.normal(x0)
     free, _ = gradients_of(model, operator, adjoint, x0, bounded=False)
     held, weights = gradients_of(model, operator, adjoint, x0)
-    assert (free[0] > 30 * free[-1]).all()  # as they would, by themselves
+    assert (free[0] > 30 * free[-1]).all()  # without the bound they grow
     assert torch.equal(held[-1], free[-1])
     assert (held <= 1.0001 * held[-1]).all()
     assert torch.isfinite(weights).all()
 
 
-def test_gradients_that_do_not_grow_are_left_alone(problem):
+def test_gradients_that_do_not_grow_are_not_changed(problem):
     operator, x0 = problem
-    model, adjoint = taught(), operator.normal(x0)
+    model, adjoint = random_weights(), operator.normal(x0)
     free, expected = gradients_of(model, operator, adjoint, x0, bounded=False)
     assert (free[:-1] < free[-1]).all()
     held, weights = gradients_of(model, operator, adjoint, x0)
@@ -121,10 +123,10 @@ def test_gradients_that_do_not_grow_are_left_alone(problem):
     assert torch.equal(weights, expected)
 
 
-def test_one_slice_s_gradient_is_bounded_without_the_others(problem):
-    """A slice that needs no bound gets the same beside one that does."""
+def test_the_gradient_of_each_slice_is_bounded_by_itself(problem):
+    """The gradients of a slice do not depend on those of the other slice."""
     operator, x0 = problem
-    model, adjoint = loud(3), operator.normal(x0)
+    model, adjoint = large_weights(3), operator.normal(x0)
     both, _ = gradients_of(model, operator, adjoint, x0)
     other = x0.clone()
     other[1] *= 100
@@ -133,8 +135,8 @@ def test_one_slice_s_gradient_is_bounded_without_the_others(problem):
     assert (beside[-1, 1] > 10 * both[-1, 1]).all()
 
 
-def test_a_point_of_the_path_is_one_more_measurement(problem):
-    """Untaught, one cascade: least squares with y and x_t, weighted by their noise, twice over, by dense algebra."""
+def test_a_point_of_the_path_is_a_second_measurement(problem):
+    """Untrained, one cascade: least squares with y and x_t, weighted by their noise, twice over, by dense algebra."""
     operator, x0 = problem
     noisy, sigma, t = x0.flip(-1), torch.tensor([0.01, 0.03]), torch.tensor([0.05, 0.2])
     adjoint = operator.normal(x0)
@@ -156,9 +158,9 @@ def test_a_point_of_the_path_is_one_more_measurement(problem):
         assert torch.allclose(made[i].flatten().to(torch.complex128), expected, atol=1e-4)
 
 
-def test_at_the_end_of_the_path_nothing_is_shown_and_at_its_beginning_the_image(problem):
+def test_the_point_has_no_effect_at_t_1_and_is_the_image_at_t_0(problem):
     operator, x0 = problem
-    model, adjoint = taught(), operator.normal(x0)
+    model, adjoint = random_weights(), operator.normal(x0)
     with torch.no_grad():
         end = [model(operator, adjoint, z, torch.ones(2), NOISE) for z in (x0, -x0)]
         beginning = model(operator, adjoint, x0, torch.zeros(2), NOISE)
@@ -168,7 +170,7 @@ def test_at_the_end_of_the_path_nothing_is_shown_and_at_its_beginning_the_image(
 
 def test_the_u_net_may_be_of_half_precision(problem):
     operator, x0 = problem
-    model, adjoint, t = taught(), operator.normal(x0), torch.ones(2)
+    model, adjoint, t = random_weights(), operator.normal(x0), torch.ones(2)
     with torch.no_grad():
         whole = model(operator, adjoint, x0, t, NOISE)
         model.network.to(torch.bfloat16)
@@ -177,36 +179,36 @@ def test_the_u_net_may_be_of_half_precision(problem):
     assert 0 < (half - whole).norm() < 0.05 * whole.norm()
 
 
-def test_a_scan_that_is_turned_gives_an_image_that_is_turned(problem):
+def test_a_constant_phase_of_the_data_is_a_phase_of_the_image(problem):
     operator, x0 = problem
-    model, adjoint, t = taught(), operator.normal(x0), torch.full((2,), 0.3)
-    turn = torch.polar(torch.tensor(1.0), torch.tensor(2.1))
+    model, adjoint, t = random_weights(), operator.normal(x0), torch.full((2,), 0.3)
+    factor = torch.polar(torch.tensor(1.0), torch.tensor(2.1))
     with torch.no_grad():
         image = model(operator, adjoint, x0, t, NOISE)
         assert (image - model(operator, adjoint, -x0, t, NOISE)).norm() > 1e-3 * image.norm()
-        turned = model(operator, turn * adjoint, turn * x0, t, NOISE)
-    assert torch.allclose(turned, turn * image, atol=1e-4)
+        changed = model(operator, factor * adjoint, factor * x0, t, NOISE)
+    assert torch.allclose(changed, factor * image, atol=1e-4)
 
 
-def test_the_network_sees_next_to_nothing_of_a_smooth_phase(rng):
-    """A field of some turns, once in the image and once in the maps: the same problem, so nearly the same answer."""
+def test_a_smooth_phase_has_hardly_any_effect(rng):
+    """An image with a smooth phase of some periods and one without give nearly the same magnitude."""
     y, x = torch.meshgrid(torch.linspace(-1, 1, 48), torch.linspace(-1, 1, 40), indexing="ij")
     magnitude = (1 - x**2) * (1 - y**2) * (1 + 0.2 * rng(48, 40, dtype=torch.float32)) + 0j
     field = torch.polar(torch.ones(()), 6 * x * y + 4 * x**2 - 3 * y)
     maps = (rng(1, 3, 1, 1, dtype=torch.complex64) * torch.ones(1, 3, 48, 40)).contiguous()
     maps = maps / maps.abs().square().sum(1, keepdim=True).sqrt()
     operator = SenseOperator(maps, torch.ones(1, 1, 40, dtype=torch.bool))
-    model, t, sigma = taught(), torch.ones(1), NOISE[:1]
+    model, t, sigma = random_weights(), torch.ones(1), NOISE[:1]
     with torch.no_grad():
         plain, other = (
             model(operator, operator.normal(v[None]), 0 * v[None], t, sigma) for v in (magnitude, magnitude * field)
         )
-    change = plain - magnitude  # what the U-Net did, and the damping
+    change = plain - magnitude  # the effect of the U-Net and of the damping
     assert (other * field.conj() - plain).norm() < 0.2 * change.norm()
 
 
 def test_the_smooth_phase_is_that_of_the_low_frequencies(rng):
-    """Against centred transforms and a window written out; noise that is not smooth does not change it."""
+    """Against centred transforms and a window written out; high frequencies do not change it."""
     image = rng(2, 80, 90, dtype=torch.complex64)
     window = []
     for length in image.shape[1:]:
@@ -214,11 +216,11 @@ def test_the_smooth_phase_is_that_of_the_low_frequencies(rng):
         window.append(torch.tensor([0.5 + 0.5 * math.cos(math.pi * k / 32) if abs(k) < 32 else 0 for k in at]))
     low = ifft2c(fft2c(image) * window[0][:, None] * window[1])
     assert torch.allclose(smooth_phase_of(image), low / low.abs(), atol=1e-3)
-    stripes = image * 0 + (-1) ** torch.arange(90)  # the highest frequency there is, and beyond what is followed
+    stripes = image * 0 + (-1) ** torch.arange(90)  # the highest frequency, far above the cut-off
     assert torch.allclose(smooth_phase_of(low + 5 * stripes), smooth_phase_of(low), atol=1e-2)
 
 
-def test_where_nothing_is_left_the_phase_is_none():
+def test_where_the_image_is_0_the_phase_factor_is_0():
     assert torch.equal(smooth_phase_of(torch.zeros(3, 8, 8, dtype=torch.complex64)), torch.zeros(3, 8, 8) + 0j)
 
 
@@ -233,4 +235,4 @@ def test_an_operator_of_a_user_gives_the_same(rng, assert_any_operator_serves, d
     def evaluate(model, operator):
         return model(operator, operator.normal(x0), noisy, t, sigma)
 
-    assert_any_operator_serves(taught().double(), sense, evaluate)
+    assert_any_operator_serves(random_weights().double(), sense, evaluate)

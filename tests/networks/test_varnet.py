@@ -15,7 +15,7 @@ DAMPING = 0.3
 def operator(rng, request):
     maps = rng(2, 3, *SHAPE)
     maps = maps / maps.abs().square().sum(1, keepdim=True).sqrt()
-    maps[:, :, 4:, :3] = 0  # beyond the support
+    maps[:, :, 4:, :3] = 0  # outside the support
     return SenseOperator(maps, torch.rand(2, request.param, SHAPE[1], generator=torch.Generator().manual_seed(0)) < 0.5)
 
 
@@ -58,7 +58,7 @@ def test_cascades_share_nothing_and_are_few_enough():
     assert 3e6 < sum(p.numel() for p in parameters) <= 5.5e6
 
 
-def test_untaught_it_goes_from_sense_to_the_data(rng, operator):
+def test_untrained_cascades_go_from_sense_towards_the_data(rng, operator):
     adjoint = operator.normal(rng(2, *SHAPE))
     made = [VarNet(cascades=k, width=2, damping=DAMPING) for k in (1, 3, 10)]
     misfits = [(operator.normal(model(operator, adjoint)) - adjoint).norm() for model in made]
@@ -66,7 +66,7 @@ def test_untaught_it_goes_from_sense_to_the_data(rng, operator):
     assert sense > misfits[0] > misfits[1] > misfits[2] > 0
 
 
-def test_what_was_sampled_stays_whatever_the_networks_say(rng, operator):
+def test_sampled_lines_stay_for_any_output_of_the_networks(rng, operator):
     adjoint, model = operator.normal(rng(2, *SHAPE)), network()
     with torch.no_grad():
         model.log_damping.fill_(-16.0)

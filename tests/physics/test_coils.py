@@ -19,20 +19,23 @@ def test_whitened_noise_is_white(rng):
 
 
 def test_too_few_noise_samples(rng):
-    with pytest.raises(InputError, match="too few"):
+    with pytest.raises(InputError) as error:
         noise_covariance(rng(8, 10))
+    assert error.value.field == "readouts"
 
 
 @pytest.mark.parametrize("noise", [[1, 0], [1, 1], [1, float("nan")]])
 def test_noise_of_which_a_coil_has_none_of_its_own(rng, noise):
     """Silent, the same as another, or no number."""
-    with pytest.raises(InputError, match="leave such coils out"):
+    with pytest.raises(InputError) as error:
         noise_covariance(torch.tensor(noise)[:, None] * rng(1, 100))
+    assert error.value.field == "readouts"
 
 
 def test_a_dead_coil_cannot_be_whitened(rng):
-    with pytest.raises(InputError, match="positive definite"):
+    with pytest.raises(InputError) as error:
         whiten(rng(1, 2, 4, 4), torch.tensor([[1, 0], [0, 0]], dtype=torch.complex128))
+    assert error.value.field == "covariance"
 
 
 def test_compression_keeps_what_a_low_rank_array_sees(rng):
@@ -41,8 +44,9 @@ def test_compression_keeps_what_a_low_rank_array_sees(rng):
     small = compress(upmri.Scan(kspace=kspace), 3)
     assert small.coils == 3
     assert torch.allclose(small.kspace.norm(), kspace.to(torch.complex64).norm(), rtol=1e-4)
-    with pytest.raises(InputError, match="1 to 8"):
+    with pytest.raises(InputError) as error:
         compress(upmri.Scan(kspace=kspace), 9)
+    assert error.value.field == "coils"
 
 
 def test_compressed_maps_still_explain_the_scan():
@@ -70,11 +74,12 @@ def test_noise_scales_with_the_data():
 
 def test_no_calibration_lines(rng):
     kspace = rng(1, 4, 32, 32) * (torch.arange(32) % 4 == 1)
-    with pytest.raises(InputError, match="^noise"):
+    with pytest.raises(InputError) as error:
         estimate_noise(upmri.Scan(kspace=kspace))
+    assert error.value.field == "noise"
 
 
-def test_of_many_calibration_lines_the_innermost_tell_the_noise():
+def test_of_many_calibration_lines_the_innermost_give_the_noise():
     full = upmri.simulate(upmri.demo.brain()[:1], coils=4, acceleration=1, noise=0.01)
     lines = torch.zeros(1, 96, dtype=torch.bool)
     lines[:, 24:72] = True  # 48 of 96, the centre among them at 48

@@ -89,8 +89,9 @@ def test_poisson_disc_calibration(scan):
 
 def test_too_few_lines(rng):
     kspace = rng(1, 4, 32, 32) * (torch.arange(32) % 2 == 0)
-    with pytest.raises(InputError, match="at least 4 fully sampled lines"):
+    with pytest.raises(InputError) as error:
         estimate_maps(upmri.Scan(kspace=kspace))
+    assert error.value.field == "kspace"
 
 
 def test_no_signal_at_the_centre():
@@ -101,8 +102,9 @@ def test_no_signal_at_the_centre():
     mask[12:20, 12:20] = True
     kspace[..., 16, 16] = 0
     scan = upmri.Scan(kspace=kspace + 0 * mask, mask=None)
-    with pytest.raises(InputError, match="kspace"):
+    with pytest.raises(InputError) as error:
         estimate_maps(scan)
+    assert error.value.field == "kspace"
 
 
 def test_real_brain(data):

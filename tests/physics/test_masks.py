@@ -41,14 +41,16 @@ def test_random_lines_excluded_counts_outer_lines_alone(width, acceleration, acs
 
 def test_cmrxrecon_at_eightfold_is_possible_only_without_the_centre():
     # 144/8 = 18 lines cannot hold 24 central ones; 24 + round(120/8) = 39 are the challenge's kind of 8×.
-    with pytest.raises(InputError, match=r"acs.*counting='excluded'"):
+    with pytest.raises(InputError, match="counting='excluded'") as error:
         random_lines(144, 8, 24)
+    assert error.value.field == "acs"
     assert int(random_lines(144, 8, 24, counting="excluded").sum()) == 39
 
 
 def test_centre_alone_is_refused_because_the_outer_lines_would_never_be_seen():
-    with pytest.raises(InputError, match="acs"):
+    with pytest.raises(InputError) as error:
         random_lines(100, 4, 25)
+    assert error.value.field == "acs"
     assert int(random_lines(100, 4, 24).sum()) == 25
     assert random_lines(100, 1, 100).all()
 
@@ -82,13 +84,15 @@ def test_random_lines_are_reproducible():
     ],
 )
 def test_random_lines_says_what_is_wrong(arguments, field):
-    with pytest.raises(InputError, match=field):
+    with pytest.raises(InputError) as error:
         random_lines(*arguments)
+    assert error.value.field == field
 
 
 def test_random_lines_knows_two_ways_to_count():
-    with pytest.raises(InputError, match="counting"):
+    with pytest.raises(InputError) as error:
         random_lines(200, 4, counting="both")
+    assert error.value.field == "counting"
 
 
 @given(width=st.integers(1, 300), acceleration=st.integers(1, 12), acs=st.integers(0, 40), data=st.data())
@@ -101,10 +105,12 @@ def test_equispaced_lines(width, acceleration, acs, data):
 
 
 def test_equispaced_says_what_is_wrong():
-    with pytest.raises(InputError, match="offset"):
+    with pytest.raises(InputError) as error:
         equispaced(100, 4, 10, offset=4)
-    with pytest.raises(InputError, match="acceleration"):
+    assert error.value.field == "offset"
+    with pytest.raises(InputError) as error:
         equispaced(100, 2.5, 10)
+    assert error.value.field == "acceleration"
 
 
 @pytest.mark.parametrize(
@@ -178,8 +184,9 @@ def test_poisson_disc_says_what_is_wrong():
         (((64, 64), 8, (32, 16)), "calibration"),
         (((0, 64), 8), "shape"),
     ]:
-        with pytest.raises(InputError, match=field):
+        with pytest.raises(InputError) as error:
             poisson_disc(*arguments)
+        assert error.value.field == field
 
 
 def test_seeds_are_the_same_on_every_machine():
@@ -247,7 +254,9 @@ def test_calibration_region_of_points_is_the_largest_centred_block(h, w, density
 
 
 def test_calibration_region_says_what_is_wrong():
-    with pytest.raises(InputError, match="mask"):
+    with pytest.raises(InputError) as error:
         calibration_region(torch.ones(5, 8, dtype=torch.bool), 6)
-    with pytest.raises(InputError, match="mask"):
+    assert error.value.field == "mask"
+    with pytest.raises(InputError) as error:
         calibration_region(torch.ones(8, dtype=torch.bool), 6)
+    assert error.value.field == "mask"

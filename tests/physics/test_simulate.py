@@ -106,7 +106,7 @@ def test_maps_are_normalised_on_the_object_and_zero_outside(head):
         assert 0.001 < float(step) < 0.3
 
 
-def test_each_slice_has_its_own_mask_from_a_seed_that_can_be_told(head):
+def test_each_slice_has_its_own_mask_from_a_seed_that_is_known(head):
     scan = simulate(np.stack([head] * 3), coils=2, acceleration=4, acs=8, seed=11)
     for i in range(3):
         assert torch.equal(scan.mask[i], random_lines(80, 4, 8, seed=seed_for("11", i, 4)))
@@ -156,8 +156,9 @@ def test_blank_slices_need_noise(head):
     scan = simulate(stack, coils=2)
     assert not scan.maps[1].any()
     assert not scan.reference[1].any()
-    with pytest.raises(InputError, match=r"image.*slice 1"):
+    with pytest.raises(InputError, match="slice 1") as error:
         simulate(stack, coils=2, noise=0)
+    assert error.value.field == "image"
 
 
 @pytest.mark.parametrize(
@@ -179,8 +180,9 @@ def test_blank_slices_need_noise(head):
 )
 def test_simulate_says_what_is_wrong(change, field):
     arguments = {"image": disc(32, 32).astype(float), "coils": 2, "acceleration": 2} | change
-    with pytest.raises(InputError, match=field):
+    with pytest.raises(InputError) as error:
         simulate(**arguments)
+    assert error.value.field == field
 
 
 # ---- the array ----
@@ -251,8 +253,9 @@ def test_maps_are_smooth_and_differ_between_placements():
 
 
 def test_coil_maps_needs_an_object():
-    with pytest.raises(InputError, match="support"):
+    with pytest.raises(InputError) as error:
         coil_maps(torch.zeros(1, 8, 8, dtype=torch.bool), 4, torch.Generator())
+    assert error.value.field == "support"
 
 
 def test_coil_maps_are_quick():

@@ -48,20 +48,20 @@ def trained():
 @pytest.fixture
 def path(trained, tmp_path):
     path = tmp_path / "checkpoint.safetensors"
-    checkpoint.save(path, *trained, FACTS)
+    checkpoint.save_state(path, *trained, FACTS)
     return path
 
 
 def test_bit_for_bit(trained, path):
     other = make(seed=1)
     assert not same(state(*other), state(*trained))
-    assert checkpoint.load(path, *other) == FACTS
+    assert checkpoint.load_state(path, *other) == FACTS
     assert same(state(*other), state(*trained))
 
 
-def test_what_is_read_goes_on_alike(trained, path):
+def test_training_continues_as_without_the_file(trained, path):
     other = make(seed=1)
-    checkpoint.load(path, *other)
+    checkpoint.load_state(path, *other)
     for i in range(3, 8):
         for network, _, optimiser in (trained, other):
             step(network, optimiser, i)
@@ -69,11 +69,11 @@ def test_what_is_read_goes_on_alike(trained, path):
 
 
 def test_layouts_are_kept(trained, path):
-    """Strides decide which kernels run: they are those of an unbroken run."""
+    """Strides decide which kernels run, so they must be those of an uninterrupted run."""
     network, average, _ = make(seed=1)
     network = network.to(memory_format=torch.channels_last)
     optimiser = torch.optim.AdamW(network.parameters())
-    checkpoint.load(path, network, average, optimiser)
+    checkpoint.load_state(path, network, average, optimiser)
     weight = network[0].weight
     assert weight.is_contiguous(memory_format=torch.channels_last)
     assert all(optimiser.state[weight][m].stride() == weight.stride() for m in ("exp_avg", "exp_avg_sq"))
@@ -82,28 +82,30 @@ def test_layouts_are_kept(trained, path):
 
 @pytest.mark.parametrize("change", ["wider", "deeper", "shallower", "broadcast"])
 def test_another_network_is_refused(trained, path, change):
-    """Also where names agree, or shapes would broadcast; and nothing has been changed then."""
+    """Also where names agree, or shapes would broadcast; and nothing is changed."""
     network, average, optimiser = make(seed=1, width=6 if change == "wider" else 5)
     if change == "broadcast":
         small = make(width=1)
         step(small[0], small[2], 0)
-        checkpoint.save(path, *small, FACTS)
+        checkpoint.save_state(path, *small, FACTS)
     elif change != "wider":
         layers = [*network, nn.Conv2d(1, 1, 1)] if change == "deeper" else network[:1]
         network = nn.Sequential(*layers)
         average = {name: torch.zeros_like(p) for name, p in network.named_parameters()}
         optimiser = torch.optim.AdamW(network.parameters())
     before = {name: p.detach().clone() for name, p in network.named_parameters()}
-    with pytest.raises(InputError, match="another network"):
-        checkpoint.load(path, network, average, optimiser)
+    with pytest.raises(InputError, match="another network") as error:
+        checkpoint.load_state(path, network, average, optimiser)
+    assert error.value.path == str(path)
     assert all(torch.equal(p, before[name]) for name, p in network.named_parameters())
 
 
 @pytest.mark.parametrize("length", [0, 4, 100, -1])
 def test_a_damaged_file_is_refused(path, length):
     path.write_bytes(path.read_bytes()[:length])
-    with pytest.raises(InputError, match=str(path)):
-        checkpoint.load(path, *make())
+    with pytest.raises(InputError, match="damaged") as error:
+        checkpoint.load_state(path, *make())
+    assert error.value.path == str(path)
 
 
 def test_a_kill_between_writing_and_renaming_leaves_the_old_one(trained, path, monkeypatch):
@@ -116,14 +118,14 @@ def test_a_kill_between_writing_and_renaming_leaves_the_old_one(trained, path, m
     with monkeypatch.context() as patch:
         patch.setattr("pathlib.Path.replace", killed)
         with pytest.raises(KeyboardInterrupt):
-            checkpoint.save(path, *trained, FACTS | {"step": 4})
+            checkpoint.save_state(path, *trained, FACTS | {"step": 4})
     assert path.read_bytes() == bytes_
-    assert len(list(path.parent.iterdir())) == 2  # what was written lies beside it
+    assert len(list(path.parent.iterdir())) == 2  # the staged file is beside it
     other = make(seed=1)
-    assert checkpoint.load(path, *other) == FACTS
+    assert checkpoint.load_state(path, *other) == FACTS
     assert same(state(*other), before)
-    checkpoint.save(path, *trained, FACTS | {"step": 4})
-    assert checkpoint.load(path, *other)["step"] == 4
+    checkpoint.save_state(path, *trained, FACTS | {"step": 4})
+    assert checkpoint.load_state(path, *other)["step"] == 4
     assert list(path.parent.iterdir()) == [path]
 
 
@@ -131,7 +133,7 @@ def test_a_kill_between_writing_and_renaming_leaves_the_old_one(trained, path, m
 def test_a_leftover_is_ignored(trained, path, junk):
     path.with_name(f".{path.name}.new").write_bytes(junk)
     other = make(seed=1)
-    assert checkpoint.load(path, *other) == FACTS
+    assert checkpoint.load_state(path, *other) == FACTS
     assert same(state(*other), state(*trained))
 
 
@@ -145,8 +147,8 @@ def test_no_pickle(trained, path, monkeypatch):
         for name in ("load", "loads", "dump", "dumps", "save", "Pickler", "Unpickler"):
             if hasattr(module, name):
                 monkeypatch.setattr(module, name, refuse)
-    checkpoint.save(path, *trained, FACTS)
-    checkpoint.load(path, *make())
+    checkpoint.save_state(path, *trained, FACTS)
+    checkpoint.load_state(path, *make())
     data = path.read_bytes()
     length = int.from_bytes(data[:8], "little")
     header = json.loads(data[8 : 8 + length])

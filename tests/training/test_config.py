@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from upmri.core.errors import InputError
 from upmri.core.settings import build
-from upmri.learning.lines import SplitLaw
-from upmri.methods import find
-from upmri.methods.upmri import UpmriLesson
+from upmri.learning.lines import LineSplit
+from upmri.methods import find_method
+from upmri.methods.upmri import UpmriObjective
 from upmri.training.config import DataConfig, TrainConfig, read_config
 
 FULL = """
@@ -57,7 +57,7 @@ def test_a_file_has_all_settings(write):
     assert (config.precision, config.flips) == ("bf16", False)
     assert config.batch == TrainConfig(output="run", train=DataConfig()).batch
     assert config.objective == {"cascades": 2, "width": 4, "split": {"loss": [0.1, 0.5]}}
-    assert build(UpmriLesson, config.objective, "objective").split == SplitLaw(loss=(0.1, 0.5))
+    assert build(UpmriObjective, config.objective, "objective").split == LineSplit(loss=(0.1, 0.5))
 
 
 @given(
@@ -157,12 +157,12 @@ def test_a_missing_setting_is_named(write, text, key):
 )
 def test_objectives_are_checked_alike(objective, key):
     with pytest.raises(InputError) as error:
-        build(UpmriLesson, objective, "objective")
+        build(UpmriObjective, objective, "objective")
     assert error.value.field == key
 
 
 def test_an_objective_may_be_an_instance():
-    objective = UpmriLesson(cascades=3)
+    objective = UpmriObjective(cascades=3)
     config = TrainConfig(output="run", train=DataConfig(), objective=objective)
     assert read_config(config) is config
     assert read_config({"output": "run", "train": {}, "objective": objective}) == config
@@ -171,7 +171,7 @@ def test_an_objective_may_be_an_instance():
         read_config(config, ("objective.width=3",))
     assert error.value.field == "--set"
     with pytest.raises(InputError) as error:
-        TrainConfig(output="run", train=DataConfig(), objective=UpmriLesson)
+        TrainConfig(output="run", train=DataConfig(), objective=UpmriObjective)
     assert error.value.field == "objective"
 
 
@@ -338,7 +338,7 @@ def test_configurations_of_the_project(path):
     ``upmri-4x`` and the like are trained with T2 heads at one acceleration; their weights are called ``brain-4x``.
     """
     config = read_config(path)
-    build(find(config.method).lesson, config.objective, "objective")
+    build(find_method(config.method).objective, config.objective, "objective")
     first = CONFIGS / f"{path.parent.name}.yaml"
     other = read_config(first if first.exists() else path.parent / "upmri-paper.yaml")
     rate = re.fullmatch(r"upmri-(\d+)x", path.stem)
@@ -352,5 +352,5 @@ def test_configurations_of_the_project(path):
     assert (config.train, config.validation) == (other.train, other.validation)
     assert config.name == f"{path.parent.name}-{f'{rate[1]}x' if rate else path.stem}"
     assert config.output == f"runs/{config.name}"
-    full = "full images" in (find(config.method).needs, config.about.rpartition("Learnt from ")[2].rstrip("."))
+    full = "full images" in (find_method(config.method).needs, config.about.rpartition("Learnt from ")[2].rstrip("."))
     assert ("without fully sampled images" in config.about) != full

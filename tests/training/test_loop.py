@@ -1,10 +1,8 @@
 import json
 import math
-import os
 import random
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -15,175 +13,80 @@ from pathlib import Path
 
 import pytest
 import torch
-import yaml
-from safetensors.torch import load_file
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
 
 import upmri
-from upmri import weights
 from upmri.core.errors import InputError
-from upmri.core.settings import build
-from upmri.methods.upmri import UpmriLesson
+from upmri.methods.upmri import UpmriObjective
 from upmri.networks.adm import SIZES
 from upmri.training import checkpoint, train
 from upmri.training.config import TrainConfig, read_config
-from upmri.training.data import Slices
+from upmri.training.data import PreparedSlices
 from upmri.training.loop import DivergedError, _schedule
 from upmri.training.prepare import prepare
-
-# What a process of its own does: train by each file in turn. `before` is run first.
-SCRIPT = """
-import os, sys, torch, warnings
-warnings.simplefilter("error")
-warnings.filterwarnings("ignore", "`torch.jit.script` is deprecated")
-torch.set_num_threads(1)
-import upmri.training.loop as loop
-from upmri.methods.upmri import UpmriLesson
-rank, plain = int(os.environ.get("RANK", 0)), UpmriLesson.loss
-{before}
-for path in sys.argv[1:]:
-    try:
-        loop.train(path, resume={resume})
-    except loop.DivergedError as error:
-        print("diverged", error)
-"""
-
-
-def start(paths, *, before="", resume=False, **environment):
-    code = SCRIPT.format(before=before, resume=resume)
-    return subprocess.Popen(
-        [sys.executable, "-c", code, *map(str, paths)],
-        env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
-def start_two(paths, **settings):
-    """Two processes that train together, as ``torchrun`` would start them."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    shared = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-    return [start(paths, RANK=str(rank), LOCAL_RANK=str(rank), **shared, **settings) for rank in range(2)]
-
-
-def finish(processes, seconds=120):
-    """Wait for all; return what each one said, (code, stdout, stderr)."""
-    try:
-        texts = [process.communicate(timeout=seconds) for process in processes]
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
-    return [(process.returncode, *text) for process, text in zip(processes, texts, strict=True)]
-
-
-def assert_failed(said):
-    """With an error of Python's; once, not to be had again, torch aborted a process that had told it."""
-    assert {code for code, _, _ in said} <= {1, -signal.SIGABRT}, said
-    assert all("Error" in stderr for _, _, stderr in said), said
-
-
-def write_config(folder, config):
-    path = folder / f"{Path(config['output']).name}.yaml"
-    path.write_text(yaml.safe_dump(config))
-    return path
-
-
-@pytest.fixture
-def write(tmp_path):
-    """Write a configuration; return the file's path."""
-    return lambda config: write_config(tmp_path, config)
+from upmri.weights.catalogue import read_card
+from upmri.weights.files import load_prior
 
 
 @contextmanager
 def spoilt(how, *steps):
-    """Change the lesson's loss in some steps."""
-    plain = UpmriLesson.loss
+    """Change the objective's loss in some steps."""
+    plain = UpmriObjective.loss
 
-    def loss(self, network, batch):
-        value = plain(self, network, batch)
-        return how(value, network) if batch.step in steps else value
+    def loss(self, network, problem):
+        value = plain(self, network, problem)
+        return how(value, network) if problem.step in steps else value
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(UpmriLesson, "loss", loss)
+        patch.setattr(UpmriObjective, "loss", loss)
         yield
-
-
-def state(config):
-    return load_file(Path(config["output"]) / "checkpoint.safetensors")
-
-
-def step_of(config):
-    with (Path(config["output"]) / "checkpoint.safetensors").open("rb") as file:
-        header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
-    return json.loads(header["__metadata__"]["facts"])["step"]
-
-
-def entries(config):
-    lines = (Path(config["output"]) / "log.jsonl").read_text().splitlines()
-    return [{key: value for key, value in json.loads(line).items() if key != "seconds"} for line in lines]
-
-
-def logged(config, name):
-    return [entry[name] for entry in entries(config) if name in entry]
-
-
-def assert_same_run(a, b):
-    """Bit for bit: weights, average, moments, what was logged, and the file in the end."""
-    first, second = state(a), state(b)
-    assert first.keys() == second.keys()
-    assert all(torch.equal(first[key], second[key]) for key in first)
-    assert entries(a) == entries(b)
-    ends = [load_file(Path(c["output"]) / "weights.safetensors") for c in (a, b)]
-    assert all(torch.equal(ends[0][key], ends[1][key]) for key in ends[0])
 
 
 def fresh(config):
     """The network as a run begins with it."""
     torch.manual_seed(config.get("seed", 0))
-    return UpmriLesson(**config["lesson"]).network()
+    return UpmriObjective(**config["objective"]).network()
 
 
 # What it learns
 
 
-def test_it_learns_from_undersampled_scans_alone(config, simulated, cache):
+def test_it_learns_from_undersampled_scans_alone(config, simulated, cache, runs):
     """The loss of the same batches falls."""
     data = {**config()["train"], "noise": [0.05, 0.05]}
     settings = config({"path_every": 0}, train=data, steps=80, batch=4, warmup=5)
     path = train(settings)
-    lesson = UpmriLesson(**settings["lesson"])
-    slices = Slices(prepare(replace(simulated, noise=(0.05, 0.05)), cache), torch.device("cpu"))
+    objective = UpmriObjective(**settings["objective"])
+    slices = PreparedSlices(prepare(replace(simulated, noise=(0.05, 0.05)), cache), torch.device("cpu"))
     losses = []
-    for network in (fresh(settings), weights.load(path).network):
+    for network in (fresh(settings), load_prior(path).network):
         with torch.no_grad():
             batches = (slices.batch(step, 4, 0, flips=True) for step in range(8))
-            losses.append(torch.cat([lesson.loss(network, batch) for batch in batches]).mean().item())
-    assert losses[0] == pytest.approx(sum(logged(settings, "loss")[:8]) / 8, rel=0.1)
+            losses.append(torch.cat([objective.loss(network, batch) for batch in batches]).mean().item())
+    assert losses[0] == pytest.approx(sum(runs.logged(settings, "loss")[:8]) / 8, rel=0.1)
     assert losses[1] < 0.998 * losses[0]
 
 
 @pytest.mark.soak
-def test_it_leaves_sense_behind(config):
+def test_it_leaves_sense_behind(config, runs):
     """On held-out lines, and against a truth that it never saw."""
     settings = config({"path_every": 0}, steps=200, batch=4, rate=5e-4, warmup=10, validation=config()["train"])
     train(settings)
-    assert logged(settings, "held_out")[-1] < -0.4
-    assert logged(settings, "gain")[-1] > 0.3
+    assert runs.logged(settings, "held_out_gain")[-1] > 0.4
+    assert runs.logged(settings, "gain")[-1] > 0.3
 
 
 @pytest.mark.soak
-def test_it_learns_from_the_truth(config):
+def test_it_learns_from_the_truth(config, runs):
     settings = config({"supervised": True, "path_every": 0}, steps=100, batch=4, rate=5e-4, warmup=10)
     train(settings)
-    losses = logged(settings, "loss")
+    losses = runs.logged(settings, "loss")
     assert sum(losses[-20:]) < 0.9 * sum(losses[:20])
 
 
 @pytest.mark.parametrize(
-    ("method", "lesson"),
+    ("method", "objective"),
     [
         ("upmri", {"cascades": 1, "width": 4, "path_every": 1}),
         ("upmri", {"cascades": 1, "width": 4, "supervised": True}),
@@ -191,15 +94,15 @@ def test_it_learns_from_the_truth(config):
         ("upmri-paper", {"size": "tiny", "iterations": 4}),
     ],
 )
-def test_every_lesson_can_be_taken(config, method, lesson):
-    settings = config(steps=2) | {"method": method, "lesson": lesson}
-    model = weights.load(train(settings))
+def test_every_objective_can_be_trained(config, method, objective, runs):
+    settings = config(steps=2) | {"method": method, "objective": objective}
+    model = load_prior(train(settings))
     assert model.method == method
-    assert all(getattr(model.lesson, key) == value for key, value in lesson.items())
-    assert all(math.isfinite(value) for value in logged(settings, "loss"))
+    assert all(getattr(model.objective, key) == value for key, value in objective.items())
+    assert all(math.isfinite(value) for value in runs.logged(settings, "loss"))
 
 
-def test_scans_train_too(config, heads, tmp_path):
+def test_scans_train_too(config, heads, tmp_path, runs):
     """Undersampled ones of several slices and sizes, without maps or reference."""
     for i in range(3):
         image = upmri.formats.load_images(heads / f"{i:02}.npz")[:, : 40 - 2 * (i == 2)].repeat(4, 0)
@@ -210,57 +113,57 @@ def test_scans_train_too(config, heads, tmp_path):
     with pytest.warns(UserWarning, match="lines are in no") as warned:
         train(settings)
     assert len(warned) <= 2
-    assert logged(settings, "held_out")
-    assert not logged(settings, "gain")
+    assert runs.logged(settings, "held_out_gain")
+    assert not runs.logged(settings, "gain")
 
 
-def test_the_same_run_again_is_the_same(config):
-    runs = [config(output=config()["output"] + name) for name in "ab"]
-    for settings in runs:
+def test_the_same_run_again_is_the_same(config, runs):
+    pair = [config(output=config()["output"] + name) for name in "ab"]
+    for settings in pair:
         train(settings)
-    assert_same_run(*runs)
+    runs.assert_same_run(*pair)
     other = config(output=config()["output"] + "c", seed=1)
     train(other)
-    assert not torch.equal(state(other)["network.log_damping"], state(runs[0])["network.log_damping"])
+    assert not torch.equal(runs.state(other)["network.log_damping"], runs.state(pair[0])["network.log_damping"])
 
 
-def test_looking_on_changes_nothing(config, monkeypatch):
-    """Validation, saving, logging and where slices are kept leave the weights as they are, with dropout too."""
+def test_observing_changes_nothing(config, monkeypatch, runs):
+    """Neither validation, saving and logging nor the place of the slices change the weights, with dropout too."""
     monkeypatch.setitem(SIZES, "tiny", replace(SIZES["tiny"], dropout=0.3))
     quiet = config(steps=5, log_every=5, save_every=5, output=config()["output"] + "quiet")
     data = {**quiet["train"], "limit": 3}
     busy = config(steps=5, log_every=1, save_every=1, validate_every=1, validation=data, resident=True)
     for settings in (quiet, busy):
         train(settings)
-    assert len(logged(busy, "gain")) == 5
-    first, second = state(quiet), state(busy)
+    assert len(runs.logged(busy, "gain")) == 5
+    first, second = runs.state(quiet), runs.state(busy)
     assert all(torch.equal(first[key], second[key]) for key in first)
 
 
-# Going on
+# Resuming
 
 
 def stop(value, network):
     raise KeyboardInterrupt
 
 
-def test_going_on_equals_not_having_stopped(config, monkeypatch):
-    """Stopped in every step once; with dropout, validation and flips."""
+def test_a_resumed_run_equals_an_uninterrupted_one(config, monkeypatch, runs):
+    """Interrupted in every step once; with dropout, validation and flips."""
     monkeypatch.setitem(SIZES, "tiny", replace(SIZES["tiny"], dropout=0.3))
     shared = {"steps": 7, "save_every": 2, "validate_every": 3, "validation": {**config()["train"], "limit": 2}}
-    unbroken = config(**shared, output=config()["output"] + "unbroken")
-    train(unbroken)
+    uninterrupted = config(**shared, output=config()["output"] + "uninterrupted")
+    train(uninterrupted)
 
-    broken = config(**shared)
+    interrupted = config(**shared)
     for step in range(7):
         with spoilt(stop, step), pytest.raises(KeyboardInterrupt):
-            train(broken, resume=True)
-    train(broken, resume=True)
-    assert_same_run(unbroken, broken)
+            train(interrupted, resume=True)
+    train(interrupted, resume=True)
+    runs.assert_same_run(uninterrupted, interrupted)
 
 
 def kill_at(process, log, lines, delay):
-    """Send SIGKILL when the log has so many lines, and a moment later; return what the process had said."""
+    """Send SIGKILL when the log has so many lines, and a moment later; return its exit code."""
     deadline = time.monotonic() + 60
     while not (log.exists() and log.read_bytes().count(b"\n") >= lines):
         assert process.poll() is None, process.communicate()
@@ -272,31 +175,31 @@ def kill_at(process, log, lines, delay):
     return process.returncode
 
 
-def check_kills(config, write, kills):
+def check_kills(runs, config, write, kills):
     shared = {"steps": 6 + 12 * kills, "validation": {**config()["train"], "limit": 2}, "validate_every": 3}
-    unbroken = config(**shared, output=config()["output"] + "unbroken")
-    train(unbroken)
-    broken, draw = config(**shared), random.Random(kills)
-    log, steps = Path(broken["output"]) / "log.jsonl", []
+    uninterrupted = config(**shared, output=config()["output"] + "uninterrupted")
+    train(uninterrupted)
+    interrupted, draw = config(**shared), random.Random(kills)
+    log, steps = Path(interrupted["output"]) / "log.jsonl", []
     for kill in range(kills):
         lines = (log.read_bytes().count(b"\n") if log.exists() else 0) + draw.randint(4, 9)
-        code = kill_at(start([write(broken)], resume=kill > 0), log, lines, draw.uniform(0, 0.06))
+        code = kill_at(runs.start([write(interrupted)], resume=kill > 0), log, lines, draw.uniform(0, 0.06))
         assert code == -signal.SIGKILL
-        steps.append(step_of(broken))
-    assert 0 < steps[0] <= steps[-1] < broken["steps"]
+        steps.append(runs.step_of(interrupted))
+    assert 0 < steps[0] <= steps[-1] < interrupted["steps"]
     with log.open("a") as file:
         file.write('{"step": 1, "loss"')  # as a kill in the middle of a line leaves it
-    train(broken, resume=True)
-    assert_same_run(unbroken, broken)
+    train(interrupted, resume=True)
+    runs.assert_same_run(uninterrupted, interrupted)
 
 
-def test_a_killed_run_ends_as_if_it_had_not_been(config, write):
-    check_kills(config, write, 1)
+def test_a_killed_run_ends_as_if_it_had_not_been(config, write, runs):
+    check_kills(runs, config, write, 1)
 
 
 @pytest.mark.soak
-def test_a_run_killed_five_times_ends_as_if_it_had_not_been(config, write):
-    check_kills(config, write, 5)
+def test_a_run_killed_five_times_ends_as_if_it_had_not_been(config, write, runs):
+    check_kills(runs, config, write, 5)
 
 
 def test_a_kill_between_the_last_state_and_the_weights(config):
@@ -314,7 +217,7 @@ def test_a_run_that_is_there_is_not_overwritten(config):
     settings = config()
     path = train(settings)
     before = {file: file.read_bytes() for file in path.parent.iterdir() if file.is_file()}
-    with pytest.raises(InputError, match="a run is there already"):
+    with pytest.raises(InputError, match="has a run already"):
         train(settings)
     assert {file: file.read_bytes() for file in path.parent.iterdir() if file.is_file()} == before
 
@@ -325,32 +228,82 @@ def test_a_run_that_is_there_is_not_overwritten(config):
         {"rate": 2e-3},
         {"steps": 6},
         {"precision": "bf16"},
-        {"lesson": {"cascades": 2, "width": 4, "path_every": 2}},
-        {"method": "upmri-paper", "lesson": {"size": "tiny"}},
+        {"objective": {"cascades": 2, "width": 4, "path_every": 2}},
+        {"method": "upmri-paper", "objective": {"size": "tiny"}},
     ],
 )
-def test_another_configuration_cannot_go_on(config, change):
+def test_another_configuration_cannot_resume(config, change, runs):
     settings = config(steps=2)
     train(settings)
-    before = state(settings)
+    before = runs.state(settings)
     with pytest.raises(InputError, match="configuration or the data changed|another network"):
         train(settings | change, resume=True)
-    assert all(torch.equal(tensor, before[key]) for key, tensor in state(settings).items())
+    assert all(torch.equal(tensor, before[key]) for key, tensor in runs.state(settings).items())
 
 
-def test_what_leaves_the_end_alone_may_change(config):
-    """How often it logs and saves, where slices are kept, where the folder lies."""
-    unbroken = config(output=config()["output"] + "unbroken")
-    train(unbroken)
+def test_settings_that_do_not_change_the_result_may_change(config, runs):
+    """The intervals of logs and checkpoints, and the folders."""
+    uninterrupted = config(output=config()["output"] + "uninterrupted")
+    train(uninterrupted)
     begun = config(output=config()["output"] + "begun")
     with spoilt(stop, 3), pytest.raises(KeyboardInterrupt):
         train(begun)
     moved_ = config(resident=True, log_every=3, save_every=1, validate_every=9, workers=2)
     Path(begun["output"]).rename(moved_["output"])
-    assert step_of(moved_) == 2
+    assert runs.step_of(moved_) == 2
     train(moved_, resume=True)
-    expected = state(unbroken)
-    assert all(torch.equal(tensor, expected[key]) for key, tensor in state(moved_).items())
+    expected = runs.state(uninterrupted)
+    assert all(torch.equal(tensor, expected[key]) for key, tensor in runs.state(moved_).items())
+
+
+def with_old_names(folder):
+    """Rewrite a run as versions before the keys were renamed have written it."""
+    path = folder / "checkpoint.safetensors"
+    with safe_open(path, framework="pt") as file:
+        facts = json.loads(file.metadata()["facts"])
+    config = json.loads(facts["config"])
+    objective = config["lesson"] = config.pop("objective")
+    objective["doubt"] = objective.pop("sigma_jitter")
+    split = objective["split"]
+    objective["split"] = {"judged": split["loss"], "told": split["path"], "calibration": split["calibration"]}
+    facts["config"] = json.dumps(config, sort_keys=True)
+    save_file(load_file(path), path, metadata={"facts": json.dumps(facts)})
+    log = folder / "log.jsonl"
+    entries = [json.loads(line) for line in log.read_text().splitlines()]
+    for entry in entries:
+        if "held_out_gain" in entry:
+            entry["held_out"] = -entry.pop("held_out_gain")
+    log.write_text("".join(json.dumps(entry) + "\n" for entry in entries))
+
+
+@pytest.mark.parametrize("key", ["objective", "lesson"])
+def test_a_run_begun_with_the_old_names_can_resume(config, runs, key):
+    """With a configuration in the new names or in the old ones."""
+    changes = {"sigma_jitter": 0.3, "split": {"loss": [0.1, 0.5], "path": [0.0, 0.3], "calibration": 0.2}}
+    shared = {"steps": 4, "validate_every": 1, "validation": {**config()["train"], "limit": 2}}
+    uninterrupted = config(changes, **shared, output=config()["output"] + "uninterrupted")
+    train(uninterrupted)
+    interrupted = config(changes, **shared)
+    with spoilt(stop, 3), pytest.raises(KeyboardInterrupt):
+        train(interrupted)
+    with_old_names(Path(interrupted["output"]))
+    if key == "lesson":
+        old = interrupted.pop("objective")
+        split = {"judged": [0.1, 0.5], "told": [0.0, 0.3], "calibration": 0.2}
+        names = ("cascades", "width", "path_every")
+        interrupted["lesson"] = {name: old[name] for name in names} | {"doubt": 0.3, "split": split}
+    train(interrupted, resume=True)
+    runs.assert_same_run(uninterrupted, interrupted)
+
+
+def test_a_run_begun_with_other_old_settings_cannot_resume(config):
+    changes = {"sigma_jitter": 0.3, "split": {"loss": [0.1, 0.5], "path": [0.0, 0.3], "calibration": 0.2}}
+    settings = config(changes, steps=2)
+    train(settings)
+    with_old_names(Path(settings["output"]))
+    settings["objective"] = settings["objective"] | {"sigma_jitter": 0.4}
+    with pytest.raises(InputError, match="configuration or the data changed"):
+        train(settings, resume=True)
 
 
 # Divergence
@@ -381,17 +334,17 @@ def nan_gradient(value, network):
         (nan_gradient, 100, 5, 5),
     ],
 )
-def test_divergence_stops_and_the_last_good_state_is_kept(config, how, log_every, save_every, good):
-    """In step 6: told by a log line, by the next save, or by the next step, which cannot solve with NaN."""
+def test_divergence_stops_and_the_last_good_state_is_kept(config, how, log_every, save_every, good, runs):
+    """In step 6: found by a log line, by the next save, or by the next step, which cannot solve with NaN."""
     settings = config(steps=9, log_every=log_every, save_every=save_every)
     with spoilt(how, 5), pytest.raises(DivergedError, match=r"step [67]: .*checkpoint.safetensors"):
         train(settings)
-    assert step_of(settings) == good
-    assert all(tensor.isfinite().all() for tensor in state(settings).values())
+    assert runs.step_of(settings) == good
+    assert all(tensor.isfinite().all() for tensor in runs.state(settings).values())
     assert not (Path(settings["output"]) / "weights.safetensors").exists()
     network = fresh(settings)
     average = {name: p.detach().clone() for name, p in network.named_parameters()}
-    facts = checkpoint.load(
+    facts = checkpoint.load_state(
         Path(settings["output"]) / "checkpoint.safetensors", network, average, torch.optim.AdamW(network.parameters())
     )
     assert facts["step"] == good
@@ -404,222 +357,95 @@ def test_divergence_before_there_is_a_state(config):
     assert not (Path(settings["output"]) / "checkpoint.safetensors").exists()
 
 
-def test_divergence_is_seen_before_validation(config):
+def test_divergence_is_seen_before_validation(config, runs):
     settings = config(steps=6, log_every=100, save_every=100, validate_every=2, validation=config()["train"])
     with spoilt(nan_gradient, 3), pytest.raises(DivergedError, match="step 4"):
         train(settings)
-    assert [entry["step"] for entry in entries(settings)] == [2, 2]
+    assert [entry["step"] for entry in runs.entries(settings)] == [2, 2]
 
 
-def test_divergence_in_the_last_step(config):
+def test_divergence_in_the_last_step(config, runs):
     settings = config(steps=3, log_every=100)
     with spoilt(nan_gradient, 2), pytest.raises(DivergedError):
         train(settings)
-    assert step_of(settings) == 2
+    assert runs.step_of(settings) == 2
 
 
-def test_a_run_that_diverged_by_accident_goes_on(config):
-    unbroken = config(steps=6, output=config()["output"] + "unbroken")
-    train(unbroken)
+def test_a_run_that_diverged_by_accident_can_resume(config, runs):
+    uninterrupted = config(steps=6, output=config()["output"] + "uninterrupted")
+    train(uninterrupted)
     settings = config(steps=6)
     with spoilt(nan_loss, 3), pytest.raises(DivergedError):
         train(settings)
     train(settings, resume=True)
-    assert_same_run(unbroken, settings)
+    runs.assert_same_run(uninterrupted, settings)
 
 
 @pytest.mark.soak
 @pytest.mark.filterwarnings("ignore")  # it warns of itself
 @pytest.mark.skipif(shutil.which("c++") is None, reason="torch.compile wants a C++ compiler")
-def test_compiled_it_learns_the_same(config):
+def test_compiled_it_learns_the_same(config, runs):
     plain, compiled = (
         config(steps=2, log_every=1, compile=on, output=f"{config()['output']}-{on}") for on in (False, True)
     )
     for settings in (plain, compiled):
         train(settings)
-    assert logged(compiled, "loss") == pytest.approx(logged(plain, "loss"), rel=1e-4)
-    assert list(state(compiled)) == list(state(plain))
-
-
-# Several processes
-
-
-def fail(name, times=0):
-    """Code that makes what process 0 does alone fail, after it has worked so many times."""
-    return f"""
-def work(*args, before=loop.{name}, left=[{times}], **settings):
-    left[0] -= 1
-    if left[0] < 0:
-        raise OSError("no space left")
-    return before(*args, **settings)
-if rank == 0:
-    loop.{name} = work
-"""
-
-
-def pairs(make, folder, *runs):
-    """Each run for one process and for two."""
-    data = make(folder)["train"]
-    whole = [make(folder, batch=4, validation={**data, "limit": 2}) | run for run in runs]
-    return [[run | {"output": str(folder / f"{n}-{i}")} for n in (1, 2)] for i, run in enumerate(whole)]
-
-
-def moved(config):
-    """How far the weights have come, in one vector."""
-    settings, tensors = read_config(config), state(config)
-    torch.manual_seed(0)
-    begun = build(upmri.methods.find(settings.method).lesson, settings.lesson, "lesson").network()
-    return torch.cat([(tensors[f"network.{name}"] - p.detach()).flatten() for name, p in begun.named_parameters()])
-
-
-def assert_alike(one, two):
-    """To rounding; Adam blows that up where the gradient is next to nothing, so norms are compared."""
-    for name in ("loss", "gradient"):
-        assert logged(two, name) == pytest.approx(logged(one, name), rel=1e-4)
-    assert [entry["step"] for entry in entries(two)] == [entry["step"] for entry in entries(one)]
-    assert logged(two, "gain") == pytest.approx(logged(one, "gain"), abs=2e-3)
-    assert (moved(two) - moved(one)).norm() < 2e-3 * moved(one).norm()
-
-
-@pytest.fixture(scope="module")
-def together(make_config, tmp_path_factory):
-    """What two processes made of five runs, one after another: two good ones, two with NaN, and one that fails."""
-    folder = tmp_path_factory.mktemp("together")
-    lessons = [{"cascades": 2, "width": 16, "path_every": n} for n in (0, 2)]
-    good = pairs(make_config, folder, {"lesson": lessons[0], "cache": None}, {"lesson": lessons[1]})
-    nan = [
-        make_config(folder, {"damping": 0.03}, steps=8, log_every=n, save_every=3, output=str(folder / f"nan-{n}"))
-        for n in (1, 100)
-    ]
-    lost = make_config(folder, cache=None, output=str(folder / "lost"))
-    before = """
-def loss(self, network, batch):
-    value = plain(self, network, batch)
-    return value * float("nan") if rank == 1 and batch.step == 3 and self.damping == 0.03 else value
-UpmriLesson.loss = loss
-"""
-    files = [write_config(folder, c) for c in (*(two for _, two in good), *nan, lost)]
-    processes = start_two(files, before=before + fail("prepare", 6))
-    for one, _ in good:
-        train(one)
-    return good, nan, lost, finish(processes)
-
-
-def test_two_processes_do_what_one_does(together):
-    """With and without the path, also when there is nothing in the cache yet."""
-    good, _, _, said = together
-    for one, two in good:
-        assert (Path(two["output"]) / "weights.safetensors").exists(), said
-        assert_alike(one, two)
-
-
-def test_processes_diverge_together(together):
-    """When one of them meets NaN both say so, at once or in the next step."""
-    _, nan, _, said = together
-    for _, stdout, stderr in said:
-        lines = [line.split(":")[0] for line in stdout.splitlines()]
-        assert lines == ["diverged step 4", "diverged step 5"], stderr
-    assert [step_of(settings) for settings in nan] == [3, 3]
-
-
-def test_nobody_waits_for_one_that_failed(together):
-    """Here the one that prepares the slices: the other one ends too, soon and without the help of ``torchrun``."""
-    _, _, lost, said = together
-    assert_failed(said)
-    assert "no space left" in said[0][2]
-    assert "Connection closed by peer" in said[1][2]
-    assert not (Path(lost["output"]) / "checkpoint.safetensors").exists()
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize("where", ["validate", "checkpoint.save", "weights.save"])
-def test_nobody_waits_for_one_that_fails_later(config, write, where):
-    settings = config(validation={**config()["train"], "limit": 2})
-    said = finish(start_two([write(settings)], before=fail(where)), seconds=60)
-    assert_failed(said)
-    assert "no space left" in said[0][2]
-    assert "Connection closed by peer" in said[1][2]
-
-
-@pytest.mark.soak
-def test_two_processes_by_the_paper_and_in_bfloat16(make_config, tmp_path, write):
-    paper = {"method": "upmri-paper", "lesson": {"size": "tiny", "iterations": 4}}
-    runs = pairs(make_config, tmp_path, paper, {"precision": "bf16"})
-    processes = start_two([write(two) for _, two in runs])
-    for one, _ in runs:
-        train(one)
-    for code, _, stderr in finish(processes):
-        assert code == 0, stderr
-    assert_alike(*runs[0])
-    one, two = runs[1]
-    assert logged(two, "loss") == pytest.approx(logged(one, "loss"), rel=0.02)
-
-
-def test_a_batch_that_cannot_be_shared(config, monkeypatch):
-    class Place:
-        rank, world, device, leads = 0, 3, torch.device("cpu"), True
-
-        @classmethod
-        def find(cls, _):
-            return cls()
-
-    monkeypatch.setattr("upmri.training.loop.Place", Place)
-    with pytest.raises(InputError, match="4 slices cannot be shared by 3"):
-        train(config(batch=4))
+    assert runs.logged(compiled, "loss") == pytest.approx(runs.logged(plain, "loss"), rel=1e-4)
+    assert list(runs.state(compiled)) == list(runs.state(plain))
 
 
 # Precision, and what is left in the end
 
 
-def test_bfloat16_trains_and_keeps_single_precision(config):
+def test_bfloat16_trains_and_keeps_single_precision(config, runs):
     """Steps of 1e-6, which bfloat16 would round away, add up; it is not what single precision gives, but near it."""
-    runs = [config(precision=p, steps=6, rate=1e-6, output=config()["output"] + p) for p in ("bf16", "fp32")]
-    for settings in runs:
+    pair = [config(precision=p, steps=6, rate=1e-6, output=config()["output"] + p) for p in ("bf16", "fp32")]
+    for settings in pair:
         train(settings)
-    assert {tensor.dtype for tensor in state(runs[0]).values()} == {torch.float32}
-    start = dict(fresh(runs[0]).named_parameters())["network.down.0.0.0.weight"]
-    steps = [(state(settings)["network.network.down.0.0.0.weight"] - start).abs().max() for settings in runs]
+    assert {tensor.dtype for tensor in runs.state(pair[0]).values()} == {torch.float32}
+    start = dict(fresh(pair[0]).named_parameters())["network.down.0.0.0.weight"]
+    steps = [(runs.state(settings)["network.network.down.0.0.0.weight"] - start).abs().max() for settings in pair]
     assert all(1e-6 < step < 6e-6 for step in steps)
-    losses = [logged(settings, "loss") for settings in runs]
+    losses = [runs.logged(settings, "loss") for settings in pair]
     assert losses[0] == pytest.approx(losses[1], rel=0.02)
-    gradients = [logged(settings, "gradient") for settings in runs]
+    gradients = [runs.logged(settings, "gradient") for settings in pair]
     assert gradients[0] == pytest.approx(gradients[1], rel=0.1)
     assert gradients[0] != gradients[1]
 
 
-def test_bfloat16_goes_on_alike(config):
-    unbroken = config(precision="bf16", output=config()["output"] + "unbroken")
-    train(unbroken)
-    broken = config(precision="bf16")
+def test_bfloat16_resumes_alike(config, runs):
+    uninterrupted = config(precision="bf16", output=config()["output"] + "uninterrupted")
+    train(uninterrupted)
+    interrupted = config(precision="bf16")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("upmri.training.loop.weights.save", None)
+        patch.setattr("upmri.training.loop.save_weights", None)
         with pytest.raises(TypeError):
-            train(broken)
-    train(broken, resume=True)
-    assert_same_run(unbroken, broken)
+            train(interrupted)
+    train(interrupted, resume=True)
+    runs.assert_same_run(uninterrupted, interrupted)
 
 
-def test_the_file_holds_the_average_in_half_precision_and_a_card(config):
+def test_the_file_holds_the_average_in_half_precision_and_a_card(config, runs):
     settings = config(
         name="head", about="sixteen ellipses", licence="CC0", validation={**config()["train"], "limit": 2}, ema=0.5
     )
     path = train(settings)
     assert path.name == "head.safetensors"
     half = load_file(path)
-    average = {key.removeprefix("average."): t for key, t in state(settings).items() if key.startswith("average.")}
+    average = {key.removeprefix("average."): t for key, t in runs.state(settings).items() if key.startswith("average.")}
     assert half.keys() == average.keys()
     assert {tensor.dtype for tensor in half.values()} == {torch.float16}
     assert all(torch.equal(half[name], average[name].half()) for name in half)
-    card = weights.card(path)
+    card = read_card(path)
     assert (card["name"], card["about"], card["licence"]) == ("head", "sixteen ellipses", "CC0")
     assert card["method"] == "upmri"
-    assert card["lesson"]["cascades"] == 1
+    assert card["objective"]["cascades"] == 1
     assert card["data"] | {"slices": 16, "simulated": True, "coils": 4} == card["data"]
     assert card["training"] | {"steps": 4, "batch": 2, "rate": 1e-3, "precision": "fp32"} == card["training"]
     assert card["training"]["validation"]["step"] == 4
-    assert card["training"]["validation"]["held_out"] == logged(settings, "held_out")[-1]
-    model = weights.load(path)
-    assert model.lesson == UpmriLesson(**settings["lesson"])
+    assert card["training"]["validation"]["held_out_gain"] == runs.logged(settings, "held_out_gain")[-1]
+    model = load_prior(path)
+    assert model.objective == UpmriObjective(**settings["objective"])
     assert torch.equal(model.network.log_damping, average["log_damping"].half().float())
 
 
@@ -647,13 +473,13 @@ def test_the_rate_rises_and_falls_as_a_cosine():
     assert all(a > b for a, b in pairwise(values[100:]))
 
 
-def test_the_schedule_is_followed(config):
+def test_the_schedule_is_followed(config, runs):
     settings = config(steps=4, warmup=2, schedule="constant", rate=1e-2, weight_decay=0.0)
     train(settings)
-    assert logged(settings, "rate") == pytest.approx([5e-3, 1e-2, 1e-2, 1e-2])
+    assert runs.logged(settings, "rate") == pytest.approx([5e-3, 1e-2, 1e-2, 1e-2])
     one = config(steps=1, warmup=2, rate=1e-2, weight_decay=0.0, output=config()["output"] + "one")
     train(one)
-    moved = state(one)["network.log_damping"] - fresh(one).log_damping
+    moved = runs.state(one)["network.log_damping"] - fresh(one).log_damping
     assert moved.abs().item() == pytest.approx(5e-3, rel=1e-4)  # Adam's first step is the rate itself
 
 
@@ -663,14 +489,14 @@ def test_the_average_warms_up(config):
         runs = [config(steps=3, save_every=1, schedule="constant", ema=ema, output=f"{config()['output']}-{ema}")]
         seen = []
         with pytest.MonkeyPatch.context() as patch:
-            save = checkpoint.save
+            save = checkpoint.save_state
 
             def spy(path, network, average, *rest, save=save, seen=seen):
                 seen.append(({n: p.detach().clone() for n, p in network.named_parameters()}, dict(average)))
                 seen[-1][1].update({n: t.clone() for n, t in average.items()})
                 save(path, network, average, *rest)
 
-            patch.setattr("upmri.training.loop.checkpoint.save", spy)
+            patch.setattr("upmri.training.loop.checkpoint.save_state", spy)
             train(runs[0])
         expected = {name: p.detach() for name, p in fresh(runs[0]).named_parameters()}
         for k, (now, average) in enumerate(seen, 1):
@@ -680,58 +506,98 @@ def test_the_average_warms_up(config):
         assert keep == last
 
 
-def test_gradients_are_clipped(config):
+def test_gradients_are_clipped(config, runs):
     """Adam's first moment after one step is a tenth of what it was given."""
     norms = {}
     for clip in (1e-3, 1e6):
         settings = config(steps=1, clip=clip, output=f"{config()['output']}-{clip}")
         train(settings)
-        moments = [tensor for key, tensor in state(settings).items() if key.startswith("exp_avg.")]
+        moments = [tensor for key, tensor in runs.state(settings).items() if key.startswith("exp_avg.")]
         norms[clip] = 10 * torch.cat([m.flatten() for m in moments]).norm().item()
-        assert logged(settings, "gradient")[0] > 0.1  # as it was before
+        assert runs.logged(settings, "gradient")[0] > 0.1  # as it was before
     assert norms[1e-3] == pytest.approx(1e-3, rel=1e-4)
-    assert norms[1e6] == pytest.approx(logged(settings, "gradient")[0], rel=1e-4)
+    assert norms[1e6] == pytest.approx(runs.logged(settings, "gradient")[0], rel=1e-4)
 
 
 # What cannot be trained
 
 
 def test_methods_without_anything_to_train(config):
-    with pytest.raises(InputError, match="'sense' has nothing to train"):
+    with pytest.raises(InputError, match="'sense' has nothing to train") as error:
         train(config(method="sense"))
-    with pytest.raises(InputError, match="^lesson.sizes: not known"):
+    assert error.value.field == "method"
+    with pytest.raises(InputError, match="'pnp-flow' uses the weights of 'ot-ode'") as error:
+        train(config(method="pnp-flow"))
+    assert error.value.field == "method"
+    with pytest.raises(InputError, match="unknown") as error:
         train(config({"sizes": "tiny"}))
+    assert error.value.field == "objective.sizes"
     with pytest.raises(InputError, match="found none"):
         train(config(train={}))
-    with pytest.raises(InputError, match="device"):
+    with pytest.raises(InputError) as error:
         train(config(device="abacus"))
+    assert error.value.field == "device"
 
 
-# Beginning with weights that are there
+# Starting from trained weights
 
 
-def test_a_run_may_begin_with_weights(config, tmp_path):
-    """With a rate next to nothing they stay what they were."""
+def test_a_run_may_start_from_weights(config, tmp_path):
+    """With a learning rate of nearly 0 they stay what they were."""
     first = train(config(steps=3, output=str(tmp_path / "first")))
     second = train(config(steps=1, rate=1e-12, begin=str(first), output=str(tmp_path / "second")))
-    known, kept = (weights.load(path).network.state_dict() for path in (first, second))
+    known, kept = (load_prior(path).network.state_dict() for path in (first, second))
     assert all(torch.allclose(known[name], kept[name], atol=1e-4) for name in known)
-    earlier = {key: weights.card(first)[key] for key in ("name", "data", "training")}
-    assert weights.card(second)["training"]["begun with"] == earlier
-    assert str(tmp_path) not in str(weights.card(second))
+    earlier = {key: read_card(first)[key] for key in ("name", "data", "training")}
+    assert read_card(second)["training"]["begun with"] == earlier
+    assert str(tmp_path) not in str(read_card(second))
 
 
-def test_a_run_cannot_begin_with_another_network(config, tmp_path):
+def test_a_run_cannot_start_from_another_network(config, tmp_path):
     first = train(config(steps=1, output=str(tmp_path / "first")))
-    with pytest.raises(InputError, match="begin: .* another network"):
+    with pytest.raises(InputError, match="another network") as error:
         train(
-            config(steps=1, begin=str(first), output=str(tmp_path / "second")) | {"lesson": {"cascades": 1, "width": 8}}
+            config(steps=1, begin=str(first), output=str(tmp_path / "second"))
+            | {"objective": {"cascades": 1, "width": 8}}
         )
+    assert error.value.field == "begin"
 
 
-def test_a_run_cannot_begin_with_the_weights_of_another_method(config, tmp_path):
-    """Not even where the networks are alike."""
-    lesson = {"lesson": {"size": "tiny"}}
-    first = train(config(steps=1, output=str(tmp_path / "first")) | {"method": "ddnm"} | lesson)
-    with pytest.raises(InputError, match="begin: .* holds weights of ddnm, expected some of ot-ode"):
-        train(config(steps=1, begin=str(first), output=str(tmp_path / "b")) | {"method": "ot-ode"} | lesson)
+def test_a_run_cannot_start_from_the_weights_of_another_method(config, tmp_path):
+    """Even where the networks are alike."""
+    objective = {"objective": {"size": "tiny"}}
+    first = train(config(steps=1, output=str(tmp_path / "first")) | {"method": "ddnm"} | objective)
+    with pytest.raises(InputError, match="has weights of ddnm, expected some of ot-ode") as error:
+        train(config(steps=1, begin=str(first), output=str(tmp_path / "b")) | {"method": "ot-ode"} | objective)
+    assert error.value.field == "begin"
+
+
+# Dependencies
+
+
+def test_torch_numpy_and_safetensors_are_enough(heads, tmp_path):
+    """Training, loading of weights and reconstruction, where nothing else is installed."""
+    code = f"""
+import sys
+for name in ("pydantic", "pydantic_core", "yaml", "rich", "typer", "h5py", "nibabel", "matplotlib", "scipy", "PIL"):
+    sys.modules[name] = None
+import torch, upmri
+from upmri.methods.upmri import UpmriObjective
+from upmri.training import TrainConfig, train
+from upmri.training.config import DataConfig
+torch.set_num_threads(1)
+data = DataConfig(images=({str(heads)!r},), coils=4, accelerations=(2.0, 2.5), limit=4)
+config = TrainConfig(
+    output={str(tmp_path / "run")!r}, train=data, validation=data, cache={str(tmp_path / "cache")!r}, device="cpu",
+    objective=UpmriObjective(cascades=1, width=4), steps=2, batch=2,
+)
+path = train(config)
+train(config, resume=True)
+scan = upmri.simulate(torch.ones(1, 32, 32), coils=4, acceleration=2)
+shapes = [tuple(upmri.reconstruct(scan, model=model, device="cpu").image.shape) for model in (path, "brain")]
+print(upmri.prior("brain").method, upmri.prior(path).objective.width, shapes)
+"""
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, check=False, timeout=120
+    )
+    assert done.stdout == "upmri 4 [(1, 32, 32), (1, 32, 32)]\n", done.stderr

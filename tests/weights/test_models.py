@@ -1,13 +1,13 @@
-"""The weights for comparison: each is what its configuration makes."""
+"""The weights for comparison: each was trained with its configuration."""
 
 from pathlib import Path
 
 import pytest
 
-from upmri import weights
 from upmri.core.settings import build
-from upmri.methods import find
+from upmri.methods import find_method
 from upmri.training.config import read_config
+from upmri.weights.files import load_prior
 
 ROOT = Path(__file__).parents[2]
 FILES = sorted((ROOT / "models").glob("*.safetensors"))
@@ -18,20 +18,20 @@ def test_they_are_small_enough_to_be_kept():
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_they_are_what_their_configurations_make(path, monkeypatch):
+def test_each_was_trained_with_its_configuration(path, monkeypatch):
     monkeypatch.setenv("UPMRI_DATA", "anywhere")
     anatomy, _, name = path.stem.partition("-")
     method = name.removesuffix("-short")
     config = read_config(ROOT / "configs" / anatomy / f"{name}.yaml")
-    model = weights.load(path)
+    model = load_prior(path)
     card, training = model.card, model.card["training"]
     assert (card["name"], model.method) == (config.name, config.method) == (path.stem, method)
-    assert model.lesson == build(find(method).lesson, config.lesson, "lesson")
+    assert model.objective == build(find_method(method).objective, config.objective, "objective")
     assert card["about"].split() == config.about.split()
     assert card["data"]["accelerations"] == list(config.train.accelerations)
     assert card["data"]["noise"] == list(config.train.noise)
     keys = ("steps", "batch", "rate", "schedule", "warmup", "weight_decay", "ema", "precision")
     assert {key: training[key] for key in keys} == {key: getattr(config, key) for key in keys}
-    # The card has whole seconds: 240.06 are 240. What is short has the steps that came of 240 s, trained again.
+    # The card has whole seconds: 240.06 are 240. Those called short have the steps of 240 s, trained again.
     if name == method:
         assert 0 <= training["seconds"] - {"brain": 240, "cardiac": 180}[anatomy] < 15

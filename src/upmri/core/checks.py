@@ -1,7 +1,7 @@
 """Range checks for ``__post_init__`` of settings dataclasses.
 
-Every function reads attributes of ``settings`` by name and raises an :class:`InputError` whose field is that name. They
-need no pydantic, so a dataclass that is constructed directly is checked in the same way as one read from a file.
+Every function reads attributes of ``settings`` by name and raises an :class:`InputError` whose field is that name. A
+dataclass that is constructed directly is checked in the same way as one that is read from a file.
 """
 
 from __future__ import annotations

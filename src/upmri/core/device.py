@@ -1,4 +1,4 @@
-"""Devices by name."""
+"""Choice of the device by its name."""
 
 from __future__ import annotations
 

@@ -9,11 +9,14 @@ from contextlib import contextmanager
 @contextmanager
 def bar(label: str, total: int, *, shown: bool) -> Iterator[Callable[[], None]]:
     """Yield a function that advances the bar by one. Without ``shown`` or a terminal there is no bar."""
+    if not shown:  # needs no rich
+        yield lambda: None
+        return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     console = Console(stderr=True)
-    if not (shown and console.is_terminal):
+    if not console.is_terminal:
         yield lambda: None
         return
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())

@@ -1,1 +1,1 @@
-"""Flows between images and noise: the path, the projected objective, and samplers."""
+"""Paths between images and noise: interpolation, training objectives without ground truth, and samplers."""

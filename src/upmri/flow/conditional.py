@@ -1,11 +1,11 @@
 """Sampling with a conditional network D(A*y, x_t, t, σ₀): from noise to images that agree with the data.
 
-D predicts x₀ from the data and from a point of the path x_t = (1−t) x₀ + t x₁. At t = 1 that point holds no
-information about x₀, and D is the posterior mean given the data. At smaller t, D depends on the point, and Euler steps
+D predicts x₀ from the data and from a point of the path x_t = (1−t) x₀ + t x₁. At t = 1 this point contains no
+information about x₀, and D is the posterior mean given the data. At smaller t, D depends on the point. Euler steps
 
     x̂ = D(A*y, x_t, t),    ê = (x_t − (1−t) x̂)/t,    x_t' = (1−t') x̂ + t' ê
 
-along the straight line from x̂ to ê lead from different noise to different images.
+on the straight line from x̂ to ê then lead to a different image for each x₁.
 """
 
 from __future__ import annotations
@@ -20,20 +20,23 @@ from upmri.physics.fourier import mirror
 from upmri.physics.operator import Operator
 
 Predictor = Callable[[Operator, Tensor, Tensor, Tensor, Tensor], Tensor]
-"""A, A*y, x_t, t, σ₀ ↦ D."""
+"""A conditional network: A, A*y, x_t, t, σ₀ ↦ D, (…, slice, H, W)."""
 
-# The last time of a draw: below it the noise is weaker than a scan's own.
+# Last time of a draw: at smaller times the noise t x₁ is weaker than the noise of a scan.
 LAST = 0.005
-
-
-# Axes along which a scan is mirrored, for each of its views.
+# Axes along which a scan is mirrored, for each evaluation.
 _MIRRORS: tuple[tuple[int, ...], ...] = ((), (-1,), (-2,), (-2, -1))
 
 
 class Mirrored:
-    """The mean of D for a scan and for its three mirror images, each mirrored back.
+    """The mean of D over a scan and its three mirror images; each result is mirrored back.
 
-    The errors of the four images differ, and their mean has less of them.
+    The errors of the four results differ, so that the error of their mean is smaller.
+
+    Parameters
+    ----------
+    network
+        Conditional network D.
     """
 
     def __init__(self, network: Predictor) -> None:
@@ -42,12 +45,12 @@ class Mirrored:
         self._mirrored: list[Operator] = []
 
     def __call__(self, operator: Operator, adjoint: Tensor, noisy: Tensor, t: Tensor, sigma: Tensor) -> Tensor:
-        """D's mean."""
-        if operator is not self._operator:  # kept for the next call with the same operator, with its factors
+        """Mean of D, (…, slice, H, W)."""
+        if operator is not self._operator:  # mirrored operators are kept, because they keep their factors
             self._operator, self._mirrored = operator, [operator.mirror(dims) for dims in _MIRRORS[1:]]
         total = torch.zeros_like(noisy)
-        for dims, seen in zip(_MIRRORS, (operator, *self._mirrored), strict=True):
-            image = self._network(seen, _mirror(adjoint, dims), _mirror(noisy, dims), t, sigma)
+        for dims, view in zip(_MIRRORS, (operator, *self._mirrored), strict=True):
+            image = self._network(view, _mirror(adjoint, dims), _mirror(noisy, dims), t, sigma)
             total += _mirror(image, dims)
         return total / len(_MIRRORS)
 
@@ -75,20 +78,20 @@ def sample(
     start: float,
     generators: Sequence[torch.Generator],
 ) -> Tensor:
-    """Draw images (count, slice, H, W), all of them side by side.
+    """Draw images (count, slice, H, W), all at the same time.
 
     Parameters
     ----------
     network
-        D.
+        Conditional network D.
     operator, adjoint, sigma
-        A, A*y, (slice, H, W), and σ₀, (slice,).
+        Operator A, A*y, (slice, H, W), and noise level σ₀, (slice,).
     mean
-        The posterior mean, which D is close to at times above ``start``.
+        Posterior mean, (slice, H, W), used for D at times above ``start``.
     count, steps
-        Number of draws, and of evaluations of D for each.
+        Number of draws, and number of evaluations of D for each draw.
     start
-        First time; the following ones decrease geometrically.
+        First time; later times decrease geometrically to 0.005.
     generators
         One random generator per slice, for x₁.
     """

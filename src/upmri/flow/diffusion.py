@@ -1,4 +1,4 @@
-"""Diffusion with a network that predicts the noise: its cosine schedule, and sampling with data steps in between.
+"""Diffusion with a network that predicts the noise: cosine schedule, training loss, and sampling with data steps.
 
     x_t = a_t x₀ + σ_t ε,    a_t² = ᾱ_t,  σ_t² = 1 − ᾱ_t,  ε ~ CN(0, 2I),
 
@@ -22,9 +22,10 @@ from upmri.flow.path import Field, evaluate_field, noise
 from upmri.physics.solve import per_slice
 
 DataStep = Callable[[Tensor, float, float], tuple[Tensor, Tensor | float]]
-"""x̂₀, a', σ' of the next level ↦ x̃₀, and the standard deviation per channel of the noise to add, (slice,) or one."""
+"""Estimate x̂₀, and a', σ' of the next level ↦ x̃₀, and the noise to add: its standard deviation per channel, one number
+or (slice,)."""
 
-# No image is brighter, on the scale where its peak is about 1: at the first levels x̂₀ is an error over a_T = 5e-5.
+# Bound for |x̂₀|, as images peak near 1. At the first levels x̂₀ is divided by a_T = 5e-5, and errors would grow with it.
 BRIGHTEST = 4.0
 
 
@@ -37,11 +38,11 @@ class Cosine:
     Parameters
     ----------
     levels
-        T.
+        Number of levels T.
     offset
-        s.
+        Offset s.
     largest
-        β_max, below 1: f(T) = 0, and some of the image must remain.
+        Largest step β_max, below 1, because f(T) = 0 and a part of the image must remain.
     """
 
     levels: int = 1000
@@ -66,18 +67,18 @@ class Cosine:
         return math.sqrt(signal), math.sqrt(1 - signal)
 
     def draw(self, generators: Sequence[torch.Generator]) -> Tensor:
-        """Levels 1, …, T, each as likely as another, one a generator."""
+        """One level from each generator, (slice,), uniform on 1, …, T."""
         return torch.cat([torch.randint(1, self.levels + 1, (1,), generator=g) for g in generators])
 
     def way_back(self, steps: int) -> list[int]:
-        """The levels T, …, 0 of so many steps, evenly spaced."""
+        """Levels T, …, 0 of ``steps`` steps, evenly spaced."""
         if not 1 <= steps <= self.levels:
             raise InputError(f"expected 1 to {self.levels}, got {steps}", field="steps")
         return [round(self.levels * i / steps) for i in range(steps, -1, -1)]
 
 
 def noise_loss(network: Field, schedule: Cosine, x0: Tensor, eps: Tensor, level: Tensor) -> Tensor:
-    """‖ε_θ(a_t x₀ + σ_t ε, t/T) − ε‖², a pixel, (slice,), at levels (slice,)."""
+    """Mean over pixels of |ε_θ(a_t x₀ + σ_t ε, t/T) − ε|², (slice,), at levels (slice,)."""
     signal = schedule.signal[level][:, None, None]
     a, sigma = (root.to(x0.real) for root in (signal.sqrt(), (1 - signal).sqrt()))
     predicted = network(a * x0 + sigma * eps, (level / schedule.levels).to(x0.real))
@@ -95,22 +96,22 @@ def denoise(
     eta: float,
     generators: Sequence[torch.Generator],
 ) -> Tensor:
-    """From noise to an image x̃₀, (…, slice, H, W): at each level an estimate, a step to the data, and less noise.
+    """Sample images x̃₀, (…, slice, H, W): at each level an estimate, a data step, and noise of the next level.
 
         x̂₀ = (x_t − σ_t ε̂)/a_t,    x_t' = a' x̃₀ + g (η n + √(1−η²) ε̂),    (x̃₀, g) = data_step(x̂₀, a', σ').
 
     Parameters
     ----------
     network, schedule
-        ε̂ = ε_θ(x_t, t/T), and T.
+        Network ε_θ, which predicts ε̂ = ε_θ(x_t, t/T), and schedule with T levels.
     x
-        Noise at the first level.
+        Noise of the first level, (…, slice, H, W).
     data_step
         Step that combines the estimate with the data.
     steps
-        Evaluations of the network.
+        Number of levels, each with one evaluation of the network.
     eta
-        η, the share of the noise that is drawn anew at each level.
+        Share η of new noise at each level.
     generators
         One random generator per slice, for n ~ CN(0, 2I).
     """

@@ -1,4 +1,4 @@
-"""The path x_t = (1−t) x₀ + t x₁ from data (t = 0) to noise (t = 1), x₁ ~ CN(0, 2I), and the times for training."""
+"""The path x_t = (1−t) x₀ + t x₁ from images (t = 0) to noise (t = 1), x₁ ~ CN(0, 2I), and random times on it."""
 
 from __future__ import annotations
 
@@ -9,25 +9,20 @@ import torch
 from torch import Tensor
 
 Field = Callable[[Tensor, Tensor], Tensor]
-"""z (n, H, W) complex, t (n,) ↦ (n, H, W) complex."""
-
-
-def broadcast(t: Tensor, like: Tensor) -> Tensor:
-    """Shape times (slice,) to multiply (slice, …)."""
-    return t.reshape(-1, *(1,) * (like.ndim - 1)).to(like.real.dtype)
+"""A network of images and times: z (n, H, W) complex, t (n,) ↦ (n, H, W) complex."""
 
 
 def interpolate(x0: Tensor, x1: Tensor, t: Tensor) -> Tensor:
-    """x_t = (1−t) x₀ + t x₁ for times (slice,)."""
-    t = broadcast(t, x0)
+    """x_t = (1−t) x₀ + t x₁, (slice, …), for times (slice,)."""
+    t = t.reshape(-1, *(1,) * (x0.ndim - 1)).to(x0.real.dtype)
     return (1 - t) * x0 + t * x1
 
 
 def noise(like: Tensor, generator: torch.Generator | Sequence[torch.Generator]) -> Tensor:
-    """x₁ ~ CN(0, 2I), unit variance in each of the two real channels, drawn on the generator's device.
+    """x₁ ~ CN(0, 2I) of the shape of ``like``, (…, slice, H, W): variance 1 in each of the two real channels.
 
-    Several generators are one for each slice of ``like``, (…, slice, H, W): a slice gets the same numbers alone as
-    within a stack.
+    It is drawn on the generator's device. With one generator per slice, a slice gets the same numbers alone as within a
+    stack.
     """
     if not isinstance(generator, torch.Generator):
         drawn = [noise(like[..., i : i + 1, :, :], one) for i, one in enumerate(generator)]
@@ -38,7 +33,7 @@ def noise(like: Tensor, generator: torch.Generator | Sequence[torch.Generator]) 
 
 
 def evaluate_field(field: Field, z: Tensor, t: float) -> Tensor:
-    """f(z, t) of (…, H, W) at one time: all leading axes are slices to the field."""
+    """f(z, t) of z (…, H, W) at one time t; all leading axes become one axis of slices."""
     flat = z.reshape(-1, *z.shape[-2:])
     times = torch.full((len(flat),), t, dtype=flat.real.dtype, device=flat.device)
     return field(flat, times).reshape(z.shape)
@@ -46,9 +41,9 @@ def evaluate_field(field: Field, z: Tensor, t: float) -> Tensor:
 
 @dataclass(frozen=True)
 class TimeLaw:
-    """t = sigmoid(location + scale · n), n ~ N(0, 1), with a share of the draws at t = 0 exactly.
+    """Random times t = sigmoid(location + scale · n), n ~ N(0, 1), and a share of exact zeros.
 
-    Images that peak at 1 and noise of variance 2 have equal energy near t = 0.15, which location 0 rarely draws.
+    Images that peak at 1 and noise of variance 2 have equal energy near t = 0.15, which is rare with location 0.
 
     Parameters
     ----------

@@ -1,9 +1,9 @@
-"""From measurements to an image with a velocity network: the paper's cyclic integration, and one evaluation.
+"""Reconstruction with a velocity network: the paper's cyclic integration, and a single evaluation.
 
 The network depends on the measurements only, v(z, t) = E[x₁ − x₀ | A*y_t] at z = A*y_t,
-y_t = (1−t) y₀ + t A x₁, y₀ = A x₀ + e, e ~ CN(0, σ₀² I). Algorithm 1 integrates in two spaces: in the
-measurements forwards, from y₀ to the noise y₁ that belongs to it; by x₁ = A⁺y₁ + η (I − P) ζ into image space, P = N⁺N,
-N = A*A; and there backwards, on the line from y₁ to y₀. Only A*y is ever needed, so all of it is done on images.
+y_t = (1−t) y₀ + t A x₁, y₀ = A x₀ + e, e ~ CN(0, σ₀² I). Algorithm 1 has three parts: it integrates the measurements
+forwards, from y₀ to noise y₁; it computes x₁ = A⁺y₁ + η (I − P) ζ, with P = N⁺N and N = A*A; and it integrates the
+image backwards, with measurements on the line from y₁ to y₀. It needs A*y only, so that all is computed with images.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def measurement_field(
 ) -> Tensor:
     """A* u_t, u_t = E[A x₁ − y₀ | y_t]: the field that carries the measurements to noise (Proposition 3).
 
-    It is A*A v less the noise that v leaves out, A* E[e | y_t],
+    It is A*A v less the expected noise, A* E[e | y_t], which v does not contain,
 
         A* u_t = N v − B_t [N v + z / (1−t)],    B_t = (I + κ_t N)⁻¹ = λ_t (N + λ_t I)⁻¹,
 
@@ -34,18 +34,19 @@ def measurement_field(
     Parameters
     ----------
     v
-        v(z, t), (…, slice, H, W).
+        Velocity v(z, t), (…, slice, H, W).
     operator
-        A.
+        Operator A.
     z
-        A*y_t, (…, slice, H, W).
+        Point A*y_t, (…, slice, H, W).
     t
         Time, 0 ≤ t < 1.
     sigma
-        σ₀, (slice,).
+        Noise level σ₀, (slice,).
     iterations
-        Of conjugate gradients, for B_t. Not the direct solver: each λ_t is met once, and by t = 0.9 it is below what
-        single precision can factor. Stopped early, B_t only falls short of what it is, a small part of the field.
+        Number of conjugate gradient iterations for B_t. The direct solver would factor N for each λ_t, and from t = 0.9
+        on λ_t is too small for a factorisation in single precision. B_t is a small part of the field, so that few
+        iterations suffice.
     """
     if t == 0:
         return -z
@@ -59,21 +60,21 @@ def measurement_field(
 class Cyclic:
     """Algorithm 1: forwards to y₁ in measurement space, backwards to x₀ in image space, T Euler steps each.
 
-    y_t does not depend on (I − P) x₁, so no network with the input z(t) can remove the noise that the paper puts there:
-    for the same y₀ the image with it is the image without it plus (I − P) ζ, ζ ~ CN(0, 2I). Without it, η = 0, the
-    default, nothing is drawn at all: the image is a function of y₀, and not a sample of a posterior.
+    y_t does not depend on (I − P) x₁, so no network with the input z(t) can remove the noise that the paper adds there:
+    for the same y₀, the image with this noise is the image without it plus (I − P) ζ, ζ ~ CN(0, 2I). With η = 0, the
+    default, there are no random numbers: the image is a function of y₀ and not a sample of the posterior.
 
     Parameters
     ----------
     steps
-        T. The network is evaluated 2T − 1 times: at t = 0 the field does not depend on it.
+        Number of steps T. The network is evaluated 2T − 1 times, as the field at t = 0 does not depend on it.
     iterations
-        k of conjugate gradients, for N⁺ and B_t.
+        Number k of conjugate gradient iterations for N⁺ and B_t.
     null_noise
-        η = 1, as in the paper.
+        Whether to add the noise, η = 1, as in the paper.
     image_fed
-        Evaluate v at x(t) in the backward pass, instead of z(t). The noise is then part of the input and can be
-        removed, by a network that treats x(t) as the A*y_t of a fully sampled scan.
+        Whether v is evaluated at x(t) instead of z(t) in the backward pass. The noise is then part of the input, and
+        a network that treats x(t) as the A*y_t of a fully sampled scan can remove it.
     """
 
     steps: int = 10
@@ -90,25 +91,25 @@ class Cyclic:
         sigma: Tensor,
         generators: torch.Generator | Sequence[torch.Generator],
     ) -> Tensor:
-        """x̂, (…, slice, H, W).
+        """Image x̂, (…, slice, H, W).
 
-        With z(t) = (1−t) A*y₀ + t z₁, for t = 1, …, 1/T and t⁻ = t − 1/T:
+        The backward pass is, with z(t) = (1−t) A*y₀ + t z₁, for t = 1, …, 1/T and t⁻ = t − 1/T:
 
             x ← x − v(z(t), t) / T,    x ← x − N⁺ (N x − z(t⁻)).
 
-        The second is onto y(t⁻), where the step has led. The paper's listing has y(t), which would end at
-        A x̂ = y₀ + (y₁ − y₀)/T.
+        The projection is onto y(t⁻), the time after the step. The paper's listing has y(t), which would give
+        A x̂ = y₀ + (y₁ − y₀)/T at the end.
 
         Parameters
         ----------
         velocity
-            v, called with all leading axes in the slices'.
+            Velocity network v.
         operator
-            A.
+            Operator A.
         adjoint
-            A*y₀, (…, slice, H, W); leading axes, as ``adjoint.expand(draws, -1, -1, -1)``, are draws of their own.
+            Data A*y₀, (…, slice, H, W); leading axes, as in ``adjoint.expand(draws, -1, -1, -1)``, are different draws.
         sigma
-            σ₀, (slice,).
+            Noise level σ₀, (slice,).
         generators
             Random generators for ζ: one per slice, or one for all.
         """
@@ -120,8 +121,8 @@ class Cyclic:
             x = x + zeta - pseudo_inverse(operator, operator.normal(zeta))
         for i in range(self.steps, 0, -1):
             t, earlier = i / self.steps, (i - 1) / self.steps
-            seen = x if self.image_fed else torch.lerp(adjoint, z1, t)
-            x = x - _velocity(velocity, operator, seen, t) / self.steps
+            point = x if self.image_fed else torch.lerp(adjoint, z1, t)
+            x = x - _velocity(velocity, operator, point, t) / self.steps
             x = _consistent(x, operator, torch.lerp(adjoint, z1, earlier), self.iterations)
         return x
 
@@ -131,7 +132,7 @@ class Cyclic:
         z = adjoint
         for i in range(self.steps):
             t = i / self.steps
-            v = _velocity(velocity, operator, z, t) if i else z  # at t = 0 any will do
+            v = _velocity(velocity, operator, z, t) if i else z  # at t = 0 the field does not depend on v
             z = z + measurement_field(v, operator, z, t, sigma, self.iterations) / self.steps
         return z
 
@@ -140,17 +141,17 @@ class Cyclic:
 def single_evaluation(velocity: Field, operator: Operator, adjoint: Tensor, iterations: int = 30) -> Tensor:
     """x̂ = −v(A*y₀, 0), then x̂ ← x̂ − N⁺ (N x̂ − A*y₀): the posterior mean in one evaluation.
 
-    At t = 0 the input holds no x₁, and −v = E[x₀ | y₀] is the mean of the whole posterior. Data consistency keeps its
-    part in the null space of A and puts A⁺y₀, with its noise, in place of the rest.
+    At t = 0 the input does not contain x₁, and −v = E[x₀ | y₀] is the posterior mean. Data consistency keeps its part
+    in the null space of A and replaces the other part by A⁺y₀, with its noise.
 
     Parameters
     ----------
     velocity, operator
-        v and A.
+        Velocity network v and operator A.
     adjoint
-        A*y₀, (…, slice, H, W).
+        Data A*y₀, (…, slice, H, W).
     iterations
-        Of conjugate gradients, for N⁺; 0 leaves data consistency out.
+        Number of conjugate gradient iterations for N⁺; 0 for no data consistency.
     """
     return _consistent(-_velocity(velocity, operator, adjoint, 0.0), operator, adjoint, iterations)
 

@@ -11,11 +11,12 @@ from deepinv.physics import LinearPhysics
 from torch import Tensor, nn
 
 from upmri.core.errors import InputError
-from upmri.flow.path import Field, broadcast
+from upmri.flow.path import Field
 from upmri.interop.modules import HoldsOperator
 from upmri.physics.operator import Operator
+from upmri.physics.solve import per_slice
 
-Prior = Callable[[Operator, Tensor, Tensor], Tensor]
+PriorFunction = Callable[[Operator, Tensor, Tensor], Tensor]
 """prior(operator, adjoint, sigma) → image."""
 
 
@@ -91,14 +92,14 @@ def from_deepinv_denoiser(denoiser: Denoiser, channels: int = 2, sigma_max: floa
 
     def velocity(z: Tensor, t: Tensor) -> Tensor:
         time = t.clamp(1e-4, sigma_max / (1 + sigma_max))
-        noisy = to_channels(z / broadcast(1 - time, z))
+        noisy = to_channels(z / per_slice(1 - time, z))
         sigma = (time / (1 - time)).to(noisy.dtype)
         if channels == 1:
             parts = denoiser(noisy.flatten(0, 1)[:, None], sigma.repeat_interleave(2))
             image = from_channels(parts.reshape(noisy.shape))
         else:
             image = from_channels(denoiser(noisy, sigma))
-        return (z - image) / broadcast(t.clamp_min(1e-4), z)
+        return (z - image) / per_slice(t.clamp_min(1e-4), z)
 
     return velocity
 
@@ -138,10 +139,8 @@ class _ToDeepinv(HoldsOperator, LinearPhysics):
         return to_channels(self.operator.solve(rhs, 1 / gamma))
 
 
-def prior_to_deepinv(prior: Prior, sigma: float | None = None) -> Reconstructor:
+def prior_to_deepinv(prior: PriorFunction, sigma: float | None = None) -> Reconstructor:
     """Use a prior of upmri as reconstruction model in deepinv: ``model(y, physics)``.
-
-    Each slice is scaled so that the 99.9th percentile of |A*y| is 1, as the prior expects, and the image scaled back.
 
     Parameters
     ----------
@@ -155,7 +154,7 @@ def prior_to_deepinv(prior: Prior, sigma: float | None = None) -> Reconstructor:
 
 
 class _PriorReconstructor(Reconstructor):
-    def __init__(self, prior: Prior, sigma: float | None) -> None:
+    def __init__(self, prior: PriorFunction, sigma: float | None) -> None:
         super().__init__()
         self.prior, self.sigma = prior, sigma
 
@@ -165,11 +164,8 @@ class _PriorReconstructor(Reconstructor):
         operator = (
             physics.operator if isinstance(physics, _ToDeepinv) else _FromDeepinv(physics, (slices, height, width))
         )
-        peak = adjoint.abs().flatten(1).quantile(0.999, dim=1)
-        scale = torch.where(peak > 0, peak, 1)
-        noise = torch.as_tensor(self._noise(physics), dtype=scale.dtype, device=scale.device).expand(slices)
-        image = self.prior(operator, adjoint / scale[:, None, None], noise / scale)
-        return to_channels(image * scale[:, None, None])
+        noise = torch.as_tensor(self._noise(physics), dtype=adjoint.real.dtype, device=adjoint.device).expand(slices)
+        return to_channels(self.prior(operator, adjoint, noise))
 
     def _noise(self, physics: LinearPhysics) -> float | Tensor:
         if self.sigma is not None:

@@ -1,1 +1,1 @@
-"""How networks are trained and judged without full images: held-out lines, SSDU, SURE, equivariance, bootstrap."""
+"""Training and evaluation without full images: split and held-out lines, SSDU, SURE, equivariance, bootstrap."""

@@ -1,4 +1,4 @@
-"""Adapt a network to the data at inference: continue its training on splits of the scan's own lines."""
+"""Adaptation at inference: continue the training of a network on the lines of the scan that is reconstructed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from upmri.physics.problem import Problem
 
-# Learning rate of Adam, and splits of each slice per step.
+# Learning rate of Adam, and number of splits of each slice per step.
 _RATE, _SPLITS = 1e-4, 2
 
 
@@ -24,9 +24,9 @@ def adapt_to(
     problem
         Slices to adapt to.
     network
-        Network to begin with; it is left as it is. It stays in evaluation mode: there is no dropout.
+        Initial network, which is not changed. The copy is in the same mode, so that dropout is off in evaluation mode.
     loss
-        Loss of each slice, (slice,), for a network and a problem.
+        Training loss: a network and a problem ↦ loss of each slice, (slice,).
     steps
         Number of steps.
     """

@@ -1,8 +1,8 @@
-"""The error of an image by the parametric bootstrap: measure the image again and reconstruct it again.
+"""Error of an image by the parametric bootstrap: simulate a measurement of the image and reconstruct it.
 
-The image x̂ is measured in simulation, with other lines of the same density and fresh noise, y' = A'x̂ + e'. The
-reconstruction x̂' of y' differs from x̂ about as x̂ differs from the true image; a little less, because x̂ is smoother.
-A factor that depends on the acceleration, fitted on held-out lines (:mod:`upmri.learning.spread`), corrects for it.
+The image x̂ is measured in simulation, with other lines of the same density and new noise, y' = A'x̂ + e'. The error
+x̂' − x̂ of its reconstruction is about as large as the error of x̂ itself. It is a little smaller, because x̂ is smoother
+than the true image. A factor fitted on held-out lines (:mod:`upmri.learning.spread`) corrects for this.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from upmri.learning.regions import calibration
 from upmri.physics.problem import Problem
 from upmri.physics.simulate import complex_normal
 
-# Slices that are reconstructed together.
+# Number of slices in one call of the reconstruction.
 _TOGETHER = 16
 # Pixels on each side over which the standard deviation of a pixel is averaged.
 _NEIGHBOURS = 2
@@ -32,9 +32,9 @@ def bootstrap_errors(
     Parameters
     ----------
     reconstruct
-        Reconstruction of a problem, for any number of slices.
+        Reconstruction x̂ of a problem with any number of slices.
     problem, image
-        The problem with its operator A and noise level σ₀, and its reconstruction x̂, (slice, H, W).
+        Problem with operator A and noise level σ₀, and its reconstruction x̂, (slice, H, W).
     generators
         Random generators for lines and noise, one per slice, on the CPU.
     count
@@ -60,19 +60,10 @@ def bootstrap_errors(
 
 
 def move_lines(mask: Tensor, readout: int, generator: torch.Generator) -> Tensor:
-    """Move every line, or point of a 2-D mask, a little: the number and the density stay.
+    """Move the lines (points) of a mask, bool (1 or H, W), at random; their number and density stay the same.
 
-    The calibration region stays. Each of the other lines, in random order, moves to a free place at most R away, R the
-    acceleration along each axis of the mask; its own place is one of them.
-
-    Parameters
-    ----------
-    mask
-        Bool (1 or H, W), on the CPU.
-    readout
-        H.
-    generator
-        Random generator for the moves.
+    The calibration region, for H = ``readout``, does not move. Each other line moves, in random order, to a free
+    position at a distance of at most R, where R is the acceleration along each axis; it may stay where it is.
     """
     fixed = calibration(mask, readout)
     axes = 1 if len(mask) == 1 else 2
@@ -90,7 +81,10 @@ def move_lines(mask: Tensor, readout: int, generator: torch.Generator) -> Tensor
 
 
 def deviation(drawn: Tensor, mean: Tensor) -> Tensor:
-    """Standard deviation of the magnitude, (slice, H, W), averaged over a few pixels, as there are few draws."""
+    """Standard deviation of the magnitude around |mean|, (slice, H, W), from draws (count, slice, H, W).
+
+    The variance is averaged over 5×5 pixels, because there are few draws.
+    """
     variance = (drawn.abs() - mean.abs()).square().mean(0)
     window = 2 * _NEIGHBOURS + 1
     return nnf.avg_pool2d(variance[:, None], window, 1, _NEIGHBOURS, count_include_pad=False)[:, 0].sqrt()

@@ -1,4 +1,4 @@
-"""Divergence of a network by Hutchinson's estimate with one probe, for Stein's lemma."""
+"""Divergence of a network, Re tr J, estimated with one random probe (Hutchinson); Stein's lemma needs it."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ _STEP = 3e-3
 def divergence(
     network: Callable[[Tensor], Tensor], at: Tensor, probe: Tensor, *, known: Tensor | None = None, step: float = _STEP
 ) -> Tensor:
-    """Hutchinson's estimate Re⟨b, J b⟩ of each slice, (slice,).
+    """Re⟨b, J b⟩ of each slice, (slice,); its mean over b ~ CN(0, I) is Re tr J.
 
     Parameters
     ----------
     network
-        x ↦ p, with derivative J. A network with random parts (dropout) must draw the same numbers at each call.
+        Function x ↦ p with derivative J. Dropout, if any, must use the same random numbers at each call.
     at
         Point x of the derivative, (slice, H, W).
     probe
-        b, (slice, H, W).
+        Probe b, (slice, H, W).
     known
-        p at x, if it was computed: then J b is a difference quotient with one more evaluation, exact where the network
-        is linear. Otherwise it is computed in forward mode, which is exact and costs three times as much.
+        Value of p at x. If given, J b is a difference quotient, which takes one evaluation and is exact for linear
+        networks. Otherwise J b is computed in forward mode, which is always exact and three times as slow.
     step
-        Step of the quotient, relative to x.
+        Step of the difference quotient, relative to the norm of x.
     """
     if known is None:
         change: Tensor = torch.func.jvp(network, (at,), (probe,))[1]
     else:
         with torch.no_grad():
             size = torch.linalg.vector_norm(at, dim=(-2, -1)) / torch.linalg.vector_norm(probe, dim=(-2, -1))
-            length = (step * torch.where(size > 0, size, 1))[:, None, None]  # from 0 there is no relative step
+            length = (step * torch.where(size > 0, size, 1))[:, None, None]  # at x = 0 there is no relative step
         change = (network(at + length * probe) - known) / length
     return (probe.conj() * change).real.sum((-2, -1))

@@ -1,8 +1,8 @@
 """Rotations and flips of images about the centre of the field of view, together with their coil maps.
 
-A rotated image alone would leave the support of the maps, where nothing is measured. Image and maps rotated together
-are the scan of a rotated object in a rotated coil array; only the lines stay as they are. Pixels are assumed to be
-square. Parts that leave the field of view are cut off.
+If only the image rotated, it would leave the support of the maps, outside which nothing is measured. An image and maps
+that rotate together are the scan of a rotated object in a rotated coil array. The sampled lines do not rotate. Pixels
+are assumed to be square. Parts that leave the field of view are cut off.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ TRANSFORMS: tuple[str, ...] = get_args(Transform)
 
 
 def draw_turns(kind: Transform, generators: Sequence[torch.Generator]) -> Tensor:
-    """One matrix B per slice, (slice, 2, 2): the pixel at r = (y, x) from the centre is taken from B r.
+    """Draw one orthogonal matrix B per slice, (slice, 2, 2), for x'(r) = x(B r), r = (y, x) from the centre.
 
     Parameters
     ----------
     kind
-        ``rotations`` by any angle, ``turns`` by 90°, 180° or 270°, or ``flips`` of either axis or both.
+        ``rotations`` by any angle, ``turns`` (rotations by 90°, 180° or 270°), or ``flips`` of one axis or both.
     generators
         One random generator per slice, on the CPU.
     """
@@ -38,9 +38,10 @@ def draw_turns(kind: Transform, generators: Sequence[torch.Generator]) -> Tensor
 
 
 def turn(image: Tensor, matrix: Tensor) -> Tensor:
-    """Image (slice, C, H, W), real, with x'(r) = x(B r), r counted from the centre; outside the image is 0.
+    """Rotate or flip a real image (slice, channel, H, W): x'(r) = x(B r), r = (y, x) from the centre; 0 outside.
 
-    Interpolation is cubic: of a head of 96×96 pixels it keeps the energy to 0.05 %, where linear loses 1 % and detail.
+    Interpolation is cubic. For a head of 96×96 pixels it keeps the energy to 0.05 %; linear interpolation loses 1 %
+    of it, and detail.
     """
     h, w = image.shape[-2:]
     y, x = (torch.arange(n, dtype=image.dtype, device=image.device) - n // 2 for n in (h, w))
@@ -51,12 +52,12 @@ def turn(image: Tensor, matrix: Tensor) -> Tensor:
 
 
 def turn_scan(image: Tensor, operator: Operator, matrix: Tensor) -> tuple[Tensor, SenseOperator]:
-    """Turn an image (slice, H, W) and the coil maps of its operator; the lines stay, and Σ|S_c|² is 1 on the support.
+    """Rotate or flip an image (slice, H, W) and the coil maps of its operator; the sampled lines stay.
 
-    Gradients flow to the image alone.
+    The maps are normalised again, Σ|S_c|² = 1 on the support. Gradients flow to the image only.
     """
     if not isinstance(operator, SenseOperator):
-        raise InputError("expected a SenseOperator, whose coil maps turn with the image", field="operator")
+        raise InputError("expected a SenseOperator, because its coil maps rotate with the image", field="operator")
     with torch.no_grad():
         maps = operator.maps
         n, c, h, w = maps.shape

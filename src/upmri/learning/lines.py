@@ -1,8 +1,8 @@
 """Split the lines of a scan into input lines, lines known through the path, and loss lines.
 
-The noise of different lines is independent, so the error on lines that were not input is unbiased. With x̂ a
-reconstruction from more lines than the input, a point of the path x_t = (1−t) x̂ + t x₁ carries information about the
-lines in between, through noise.
+The noise of different lines is independent, so the error on lines that were not input is unbiased. If x̂ is
+reconstructed from the input lines and some others, the point x_t = (1−t) x̂ + t x₁ of the path contains information
+about these other lines, hidden by the noise t x₁. All masks are bool (1 or H, W), one row for masks of whole lines.
 """
 
 from __future__ import annotations
@@ -12,23 +12,24 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from upmri.learning.regions import calibration, centre
+from upmri.core.errors import InputError
+from upmri.learning.regions import calibration, centre, draw_per_slice
 from upmri.physics.problem import Problem
 
 
 @dataclass(frozen=True)
 class LineSplit:
-    """Random split of a scan's lines. All shares are of the sampled lines, drawn between two bounds for each scan.
+    """Random split of the sampled lines; each share is drawn uniformly between two bounds, for each scan.
 
     Parameters
     ----------
     loss
         Share of the loss lines, Λ.
     path
-        Share of the remaining lines that is known through the path alone, Ξ; the others are the input lines, Θ.
+        Share of the remaining lines that are known only through the path, Ξ; the others are the input lines, Θ.
     calibration
-        Probability to remove a calibration line from the input, relative to that of other lines. A new scan has all of
-        them, but with 0 the low frequencies of the network's image would never enter the loss.
+        Probability to remove a calibration line from the input, relative to that of other lines. It is small because a
+        new scan has all calibration lines, and not 0 because low frequencies must enter the loss.
     """
 
     loss: tuple[float, float] = (0.05, 0.6)
@@ -36,7 +37,7 @@ class LineSplit:
     calibration: float = 0.15
 
     def draw(self, mask: Tensor, readout: int, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
-        """Return Θ, Ξ and Λ, bool, of the shape of the mask (1 or H, W): disjoint, together the mask."""
+        """Return Θ, Ξ and Λ, of the shape of the mask: disjoint, with the mask as their union."""
         middle = centre(mask)
         likely = torch.where(calibration(mask, readout), self.calibration, 1.0).masked_fill(middle, 0)
         loss_share, path_share = (
@@ -46,26 +47,24 @@ class LineSplit:
         if not loss.any():
             outer = mask & (likely > 0)
             candidates = (outer if outer.any() else mask & ~middle).flatten().nonzero().flatten()
+            if not len(candidates):
+                raise InputError("expected sampled lines outside the centre, found none to compare with", field="mask")
             pick = candidates[torch.randint(len(candidates), (1,), generator=generator)]
             loss.view(-1)[pick] = True
         path = mask & ~loss & (torch.rand(mask.shape, generator=generator) < path_share * likely)
         return mask & ~loss & ~path, path, loss
 
     def draw_each(self, problem: Problem) -> tuple[Tensor, Tensor, Tensor]:
-        """Return Θ, Ξ and Λ of every slice, (slice, 1 or H, W), by the slices' own generators."""
-        readout = problem.operator.shape[-2]
-        parts = [
-            self.draw(mask, readout, generator)
-            for mask, generator in zip(problem.lines, problem.generators, strict=True)
-        ]
-        inputs, path, loss = (torch.stack(part).to(problem.device) for part in zip(*parts, strict=True))
+        """Return Θ, Ξ and Λ of every slice, (slice, 1 or H, W), drawn with the slices' own generators."""
+        parts = zip(*draw_per_slice(self.draw, problem), strict=True)
+        inputs, path, loss = (torch.stack(part).to(problem.device) for part in parts)
         return inputs, path, loss
 
 
-def folds(mask: Tensor, readout: int, count: int, generator: torch.Generator) -> Tensor:
-    """Distribute the lines outside the calibration region among folds, evenly and at random: bool (count, 1 or H, W).
+def folds(mask: Tensor, readout: int, generator: torch.Generator, count: int) -> Tensor:
+    """Divide the lines outside the calibration region into parts of equal size, at random: (count, 1 or H, W).
 
-    Where there are no others the calibration lines are distributed, without the centre.
+    If all lines are calibration lines, these are divided, without the centre.
     """
     outer = mask & ~calibration(mask, readout)
     outer = outer if outer.any() else mask & ~centre(mask)

@@ -1,4 +1,4 @@
-"""Splits of a scan's samples for self-supervised training (SSDU and its relatives), and the error on the loss samples.
+"""Split of a scan's samples into input and loss samples (SSDU and related methods), and the error on the latter.
 
 Ω is the set of samples of a scan. All masks are bool and of the shape of the scan's, (1 or H, W), unless noted.
 """
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from upmri.flow.objective import no_filter, projected_loss
-from upmri.learning.regions import centre, outside_calibration
+from upmri.learning.regions import centre, draw_per_slice, outside_calibration
 from upmri.physics.problem import Problem
 
 Kind = Literal["columns", "points"]
@@ -25,15 +25,17 @@ _SPREAD = 0.25
 
 @dataclass(frozen=True)
 class Partition:
-    """Ω = Θ ∪ Λ, disjoint (Yaman et al. 2020): |Λ| = ρ |Ω|, drawn without replacement; the centre stays in Θ.
+    """Input samples Θ and loss samples Λ of SSDU (Yaman et al. 2020): Ω = Θ ∪ Λ, disjoint, with |Λ| = ρ |Ω|.
+
+    Λ is drawn without replacement. The centre always belongs to Θ.
 
     Parameters
     ----------
     loss_share
-        ρ.
+        Share ρ of the loss samples.
     kind
-        ``columns``: whole lines, where the scan has lines, so that Θ is a mask of lines, too. ``points``: single points
-        of k-space, as published.
+        ``columns``: whole lines for scans with masks of lines, so that Θ is a mask of lines, too. ``points``: single
+        points of k-space, as published.
     density
         Density of Λ: ``uniform``, or ``gaussian`` around DC with a standard deviation of a quarter of each axis.
     """
@@ -43,7 +45,7 @@ class Partition:
     density: Density = "uniform"
 
     def draw(self, mask: Tensor, readout: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        """Return Θ and Λ; of the shape (H, W) for points, whatever the mask's."""
+        """Return Θ and Λ: of the shape of the mask for columns, (H, W) for points."""
         if self.kind == "points":
             mask = mask.expand(readout, -1)
         free = (mask & ~centre(mask)).flatten().nonzero().flatten()
@@ -63,37 +65,37 @@ class Partition:
 
 @dataclass(frozen=True)
 class SecondMask:
-    """Λ of the same family as Ω: every line outside the calibration region with probability p̃, all within it.
+    """A second random mask Λ, drawn like Ω: all calibration lines, and every other line with probability p̃.
 
-    Ω ∩ Λ is the input and Ω∖Λ enters the loss. With p the probability that a scan sampled a line, a line that is not
-    input is in Ω∖Λ with probability p (1−p̃)/(1−p p̃), so that errors weighted by (Millard and Chiew 2023)
+    Ω ∩ Λ is the input and Ω∖Λ enters the loss. If a scan samples a line with probability p, a line that is not input is
+    in Ω∖Λ with probability p (1−p̃)/(1−p p̃). Errors weighted by (Millard and Chiew 2023)
 
         w = √((1−p p̃)/(p (1−p̃)))
 
-    have the error on all lines that are not input, sampled or not, as their expectation.
+    therefore have the error on all lines that are not input, sampled or not, as their expectation.
 
     Parameters
     ----------
     kept
-        p̃.
+        Probability p̃ that Λ contains a line outside the calibration region.
     """
 
     kept: float = 0.5
 
     def draw(self, mask: Tensor, readout: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """Return Ω∩Λ and Ω∖Λ; the latter may be empty."""
-        aside = torch.rand(mask.shape, generator=generator) >= self.kept
-        loss = mask & outside_calibration(mask, readout) & aside
+        removed = torch.rand(mask.shape, generator=generator) >= self.kept
+        loss = mask & outside_calibration(mask, readout) & removed
         return mask & ~loss, loss
 
     def weight(self, mask: Tensor, readout: int) -> float:
         """Return w, with p the share of the lines outside the calibration region that this mask sampled.
 
-        It is one number, for masks of uniform density there. (A line beside the calibration region is never sampled, or
-        it would belong to it. It is counted in p all the same, so that the sampled lines stand for it, too.)
+        It is one number, for masks with a uniform density there. The lines next to the calibration region are never
+        sampled, or they would belong to it. They count in p, so that the weighted error includes them.
         """
         outer = outside_calibration(mask, readout)
-        # Where nothing outside was sampled, there is no loss to weight: any number serves.
+        # If nothing outside was sampled, there is no loss, and the weight has no effect.
         p = max(1, int((mask & outer).sum())) / max(1, int(outer.sum()))
         return float(((1 - p * self.kept) / (p * (1 - self.kept))) ** 0.5)
 
@@ -106,21 +108,16 @@ class SecondMask:
 def split(
     draw: Callable[[Tensor, int, torch.Generator], tuple[Tensor, Tensor]], problem: Problem
 ) -> tuple[Problem, Problem]:
-    """Draw the samples that are input and those of the loss, for every slice with its own generator.
+    """Return the problem of the input samples and that of the loss samples, drawn with the slices' own generators.
 
-    Returns
-    -------
-    tuple of Problem
-        The problem restricted to the input samples, and to the samples of the loss.
+    ``draw`` maps a mask, the number of rows H and a random generator to the two masks.
     """
-    readout = problem.operator.shape[-2]
-    parts = [draw(mask, readout, generator) for mask, generator in zip(problem.lines, problem.generators, strict=True)]
-    inputs, loss = (torch.stack(part) for part in zip(*parts, strict=True))
+    inputs, loss = (torch.stack(part) for part in zip(*draw_per_slice(draw, problem), strict=True))
     return problem.restrict(inputs), problem.restrict(loss)
 
 
 def misfit(image: Tensor, part: Problem) -> Tensor:
-    """‖A x − y‖² of each slice, (slice,), over all coils; gradients flow to the image alone."""
+    """‖A x − y‖² of each slice, (slice,), summed over samples and coils; gradients flow to the image only."""
     return projected_loss(image, part.operator, part.adjoint, no_filter) + energy(part)
 
 

@@ -1,16 +1,22 @@
-"""Regions of k-space that splits of a scan's samples treat differently: the centre and the calibration region.
+"""Regions of k-space that are special when samples are split: the centre and the calibration region.
 
 All masks are bool (1 or H, W), one row for masks of whole lines.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeVar
+
 import torch
 from torch import Tensor
 
 from upmri.physics.masks import calibration_region
+from upmri.physics.problem import Problem
 
-# Lines (and, for 2-D masks, rows) at the centre that are always input: without them there is no image.
+Drawn = TypeVar("Drawn")
+
+# Number of lines (and, for 2-D masks, rows) at the centre that are always input, because no image is possible without.
 _CENTRE = 4
 
 
@@ -31,6 +37,12 @@ def calibration(mask: Tensor, readout: int) -> Tensor:
 
 
 def outside_calibration(mask: Tensor, readout: int) -> Tensor:
-    """Return everything outside the calibration region; outside the centre if nothing else was sampled."""
+    """Return all positions outside the calibration region; outside the centre if there are no other samples."""
     outer = ~calibration(mask, readout)
     return outer if (mask & outer).any() else ~centre(mask)
+
+
+def draw_per_slice(draw: Callable[[Tensor, int, torch.Generator], Drawn], problem: Problem) -> list[Drawn]:
+    """Call ``draw(mask, readout, generator)`` for every slice, with the mask and the generator of the slice."""
+    readout = problem.operator.shape[-2]
+    return [draw(mask, readout, generator) for mask, generator in zip(problem.lines, problem.generators, strict=True)]

@@ -1,4 +1,7 @@
-"""Calibration of the bootstrap's errors: a factor fitted on held-out lines."""
+"""Calibration of the bootstrap's errors: they are multiplied by c (u/2)^p, with c and p fitted on held-out lines.
+
+u is the number of unknowns per sample: pixels of the support for each sampled position.
+"""
 
 from __future__ import annotations
 
@@ -11,24 +14,25 @@ from upmri.learning.bootstrap import bootstrap_errors
 from upmri.learning.held_out import HeldOut, Reconstruct
 from upmri.physics.problem import Problem
 
-# Bounds for a ratio of error energies, the number of unknowns per sample at which the factor is c, and the variance of
-# its logarithm below which the scans are too similar to fit an exponent.
+# Bounds for the ratio of error energies; the u at which the factor is c; and a variance that is added to that of log u,
+# so that scans with similar u give an exponent near 0.
 _RATIOS, _UNKNOWNS, _SIMILAR = (0.04, 25.0), 2.0, 0.01
 # Parts into which the lines are divided, each held out once.
 _TURNS = 8
 
 
 def fit_spread(reconstruct: Reconstruct, problems: Iterable[Problem]) -> dict[str, float]:
-    """Fit the factor c (u/2)^p between true errors on held-out lines and those of the bootstrap.
+    """Fit the factor between the true errors on held-out lines and those of the bootstrap.
 
-    u is the number of unknowns per sample: pixels of the support for each sampled position.
+    The energy of the true error is ‖A x̂ − y‖² on held-out lines less that of the noise. c and p are found by linear
+    regression of the logarithm of the ratio on log(u/2).
 
     Parameters
     ----------
     reconstruct
-        Reconstruction of a problem, for any number of slices.
+        Reconstruction of a problem with any number of slices.
     problems
-        Scans to fit it on; no ground truth is needed.
+        Scans to fit the factor on; no ground truth is needed.
 
     Returns
     -------
@@ -37,18 +41,18 @@ def fit_spread(reconstruct: Reconstruct, problems: Iterable[Problem]) -> dict[st
     """
     ratios, unknowns = [], []
     for problem in problems:
-        true, predicted, given = torch.zeros_like(problem.sigma), torch.zeros_like(problem.sigma), []
+        true, predicted, of_inputs = torch.zeros_like(problem.sigma), torch.zeros_like(problem.sigma), []
         for test in HeldOut.in_turn(problem, _TURNS):
             image = reconstruct(test.inputs)
-            off = bootstrap_errors(reconstruct, test.inputs, image, problem.generators, 1)
+            errors = bootstrap_errors(reconstruct, test.inputs, image, problem.generators, 1)
             lines = test.lines.operator
-            predicted += lines(off).abs().square().sum((0, 2, 3, 4))
+            predicted += lines(errors).abs().square().sum((0, 2, 3, 4))
             height, coils = problem.kspace.shape[-2], problem.kspace.shape[1]
             samples = coils * test.lines.lines.to(problem.device).expand(-1, height, -1).sum((1, 2))
             true += test.error(image) - problem.sigma.square() * samples
-            given.append(test.inputs.unknowns)
+            of_inputs.append(test.inputs.unknowns)
         ratios.append((true / predicted).clamp(*_RATIOS).sqrt())
-        unknowns.append(torch.stack(given).mean(0))
+        unknowns.append(torch.stack(of_inputs).mean(0))
     y = torch.cat(ratios).log()
     x = (torch.cat(unknowns) / _UNKNOWNS).log().to(y)
     exponent = (x - x.mean()) @ (y - y.mean()) / len(x) / (x.var(correction=0) + _SIMILAR)

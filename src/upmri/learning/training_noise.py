@@ -1,4 +1,4 @@
-"""Random numbers of a training step, one seed per slice: the same for any number of processes and slices per batch."""
+"""Noise of a training step from one seed per slice: the same for any number of processes and slices per batch."""
 
 from __future__ import annotations
 
@@ -10,6 +10,6 @@ from upmri.physics.problem import Problem
 
 
 def path_noise(problem: Problem) -> Tensor:
-    """x₁ ~ CN(0, 2I), (slice, H, W), of the slices' seeds: the same at every call."""
+    """x₁ ~ CN(0, 2I), (slice, H, W), drawn on the device with the slices' seeds plus 1; the same at every call."""
     like = problem.adjoint[0]
     return torch.stack([noise(like, torch.Generator(problem.device).manual_seed(seed + 1)) for seed in problem.seeds])

@@ -31,8 +31,8 @@ class AmbientObjective(DiffusionObjective):
 
     The network cannot distinguish lines that were removed from lines that were never sampled, so it must learn both.
     The loss is on all of Ω: on Ω∖Λ alone, nothing would determine the output on the input lines. The noise of the data
-    on Λ, which is in z_t and in the loss, is not corrected by default: σ_t ε is much larger but at a few percent of the
-    levels, where the data step dominates. The mask is not an input: N_Λ ε depends on it.
+    on Λ, which is in z_t and in the loss, is not corrected by default: σ_t ε is much larger except at a few percent of
+    the levels, where the data step dominates. The mask is not an input: N_Λ ε depends on it.
 
     Parameters
     ----------
@@ -84,10 +84,8 @@ class Ambient(ProximalDiffusion):
     ----------
     model
         Weights trained with ``method: ambient``.
-    steps, eta
-        Evaluations, and the share of the noise that is drawn anew.
-    weight
-        w of the step to the data, x̃₀ = argmin ‖x − x̂₀‖² + w ‖Ax − y‖².
+    steps, eta, weight
+        See :class:`~upmri.methods.dds.ProximalDiffusion`.
     """
 
     name = "ambient"

@@ -1,4 +1,4 @@
-"""DDNM⁺ (Wang, Yu and Zhang 2023): a diffusion prior from full images; the data give its estimates their range."""
+"""DDNM⁺ (Wang, Yu and Zhang 2023): a diffusion prior from full images; estimates take their range from the data."""
 
 from __future__ import annotations
 
@@ -51,10 +51,8 @@ class Diffusion(Learned):
 
     Parameters
     ----------
-    model
-        Weights trained with ``method: ddnm``.
-    steps
-        Evaluations of the network.
+    model, steps
+        Weights trained with ``method: ddnm``, and the number of evaluations of the network.
     eta
         η, the share of the noise that is drawn anew at each step, 0 (determined by the first noise) to 1.
     """

@@ -25,12 +25,9 @@ class Dps(Learned):
 
     Parameters
     ----------
-    model
-        Weights trained with ``method: ddnm``.
-    steps
-        Evaluations of the network, and of its derivative.
-    strength
-        ζ, the length of the gradient step.
+    model, steps, strength
+        Weights trained with ``method: ddnm``, the number of evaluations of the network and of its derivative, and ζ,
+        the length of the gradient step.
     """
 
     name = "dps"

@@ -26,7 +26,7 @@ class EnsureObjective(MoDLBackbone):
     For many W has no closed form, and A* w A stands for P W⁻² P: it has the same mean, but takes directions in which A
     is weak with their small weight, where P would count them, and their noise, in full.
 
-    A⁺ is not needed, nor any damping of it: with u = argmin ‖√w (A u − y)‖², which for one coil is A⁺y, the normal
+    Neither A⁺ nor a damping of it is needed: with u = argmin ‖√w (A u − y)‖², which for one coil is A⁺y, the normal
     equations A* w (A u − y) = 0 make
 
         ‖√w (A x̂ − y)‖² = ‖√w A (x̂ − u)‖² + ‖√w (A u − y)‖²,
@@ -37,10 +37,8 @@ class EnsureObjective(MoDLBackbone):
 
     Parameters
     ----------
-    unrolls, layers, width
-        Number of unrolls K, and layers and channels of the CNN.
-    damping
-        Initial λ.
+    unrolls, layers, width, damping
+        Network, see :class:`~upmri.methods.backbones.MoDLBackbone`.
     """
 
     def loss(self, network: nn.Module, problem: Problem) -> Tensor:
@@ -69,7 +67,7 @@ def inverse_probability(masks: Tensor, readout: int, like: Tensor) -> list[Part]
         Tensor whose type and device the weights, (slice,), get.
     """
     outer = torch.stack([outside_calibration(mask, readout) for mask in masks])
-    # Where nothing outside was sampled, there is no sample to weight: any number serves.
+    # Where nothing outside was sampled, no sample has this weight: any number will do.
     sampled = (masks & outer).sum((1, 2)).clamp_min(1)
     weight = (outer.sum((1, 2)) / sampled).to(like)
     inner, rest = (masks & ~outer).to(like.device), (masks & outer).to(like.device)

@@ -17,7 +17,7 @@ from upmri.physics.sense import SenseOperator, sense_damping
 from upmri.physics.solve import per_slice
 from upmri.physics.wavelet import Wavelet
 
-# Four shifts in a row have each parity once; at random, the result at the finest scale varies by half a dB.
+# Any four consecutive shifts have each parity once; with random parities the image varies by half a dB.
 _PARITIES = (0, 0), (1, 1), (0, 1), (1, 0)
 _COARSE = 0.01  # largest damping of the approximation coefficients, which are well above the noise
 
@@ -49,8 +49,8 @@ def fista(
         c = Ψ (z_k + τ (A*y − N z_k)),   x_k = Ψ* soft(c, τλ)/(1 + τμ)
         t_{k+1} = (1 + √(1 + 4 t_k²))/2,   z_{k+1} = x_k + (t_k − 1)/t_{k+1} (x_k − x_{k−1})
 
-    Where H or W is no multiple of 2^levels, x lives on the least larger grid where it is, of which A sees the corner
-    H×W: Ψ stays orthonormal, each step exact, and beyond the edge x continues as sparsely as it can.
+    Where H or W is no multiple of 2^levels, x is on the smallest larger grid whose sides are, and A sees its corner
+    H×W: Ψ stays orthonormal, each step exact, and beyond the edge x continues as sparsely as possible.
 
     Parameters
     ----------
@@ -59,11 +59,11 @@ def fista(
     lam, mu
         λ and μ, each a number or (slice,).
     wavelet, steps
-        Ψ, and how many steps.
+        Ψ, and the number of steps.
     start
         x₀, (slice, H, W).
     generator
-        For cycle spinning: each step shifts Ψ by random numbers of pixels drawn from it. None does not shift.
+        Random generator for cycle spinning: each step shifts Ψ by random numbers of pixels. None for no shifts.
 
     Returns
     -------
@@ -75,7 +75,7 @@ def fista(
     margin = (0, width - w, 0, height - h)
     norm = _largest_eigenvalue(operator, adjoint)
     tau = torch.where(norm > 0, 1 / norm, 1)[:, None, None]
-    coarser = wavelet.levels + 1 - wavelet.scales(height, width).to(adjoint.device)  # by so many scales c_{L+1} is
+    coarser = wavelet.levels + 1 - wavelet.scales(height, width).to(adjoint.device)  # number of scales to c_{L+1}
     threshold = tau * per_slice(lam, adjoint) * (coarser > 0)
     shrinkage = 1 / (1 + tau * per_slice(mu, adjoint) / 3.0**coarser)
     x = z = pad(start, margin)
@@ -124,18 +124,18 @@ def _shift(step: int, wavelet: Wavelet, generator: torch.Generator | None) -> tu
 class L1Wavelet(Method):
     """Least squares with few wavelet coefficients: :func:`fista` with cycle spinning, from the SENSE image.
 
-    Shifting Ψ from step to step takes the blocks out of the image; what FISTA resolves last, the start already has.
+    Shifting Ψ from step to step avoids block artefacts. The SENSE image has the details that FISTA would find last.
     λ and μ follow from σ, the larger of σ₀ and the misfit of the SENSE image: errors of the coil maps count as noise.
-    Without μ they grow, smoothly and without end, where N is small.
+    Without μ they would grow with every step where N is small.
 
     Parameters
     ----------
     damping
-        λ on the scale where the image's peak is about 1; from σ when not given.
+        λ for images that peak near 1; from σ when not given.
     steps
-        How many FISTA steps.
+        Number of FISTA steps.
     wavelet, levels
-        Ψ: "haar", "db2" or "db4", and how often it halves the image.
+        Ψ: ``haar``, ``db2`` or ``db4``, and the number of times it halves the image.
     """
 
     name = "l1-wavelet"
@@ -153,7 +153,7 @@ class L1Wavelet(Method):
         Wavelet(self.wavelet, self.levels)  # checks both
 
     def reconstruct(self, problem: Problem) -> Tensor:
-        """Return the last iterate."""
+        """The last iterate."""
         operator, adjoint = problem.operator, problem.adjoint
         start = operator.solve(adjoint, sense_damping(problem.sigma), tolerance=1e-3)
         sigma = torch.maximum(problem.sigma, _residual(problem, start))

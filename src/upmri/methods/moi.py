@@ -28,10 +28,8 @@ class MoiObjective(MoDLBackbone):
 
     Parameters
     ----------
-    unrolls, layers, width
-        Number of unrolls K, and layers and channels of the CNN.
-    damping
-        Initial λ.
+    unrolls, layers, width, damping
+        Network, see :class:`~upmri.methods.backbones.MoDLBackbone`.
     alpha
         α.
     moving
@@ -66,10 +64,8 @@ def redraw(mask: Tensor, readout: int, generator: torch.Generator) -> Tensor:
 
     Parameters
     ----------
-    mask
-        Bool (1 or H, W), on the CPU.
-    readout
-        H.
+    mask, readout
+        Bool mask (1 or H, W) on the CPU, and H.
     generator
         Random generator for the lines.
     """

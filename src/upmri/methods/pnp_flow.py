@@ -23,7 +23,8 @@ class PnpFlow(Learned):
     Parameters
     ----------
     model
-        Weights trained with ``method: ot-ode``.
+        Weights trained with ``method: ot-ode``, or ``Prior(network, FlowObjective(), "ot-ode")`` with any
+        module or function v(z, t). That of a denoiser x̂₀(z, t) is (z − x̂₀)/t.
     steps
         Number of steps T.
     draws

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from torch import Tensor, nn
@@ -24,7 +24,7 @@ class Prior(nn.Module):
     Parameters
     ----------
     network
-        Trained network.
+        Trained network, or a function in its place.
     objective
         Objective it was trained with.
     method
@@ -48,7 +48,7 @@ class Prior(nn.Module):
 
     def __init__(
         self,
-        network: nn.Module,
+        network: nn.Module | Callable[..., Tensor],
         objective: Objective,
         method: str,
         *,
@@ -57,7 +57,7 @@ class Prior(nn.Module):
         digest: str = "",
     ) -> None:
         super().__init__()
-        self.network = network
+        self.network = network if isinstance(network, nn.Module) else _Function(network)
         self.objective, self.method, self.source = objective, method, source
         self.card, self.digest = dict(card or {}), digest
 
@@ -74,3 +74,12 @@ class Prior(nn.Module):
         problem = Problem.from_adjoint(operator, adjoint, sigma)
         method = find_method(self.method)(model=self)  # type: ignore[call-arg]  # learned methods have it
         return method.reconstruct(problem) * problem.scale[:, None, None]
+
+
+class _Function(nn.Module):
+    def __init__(self, function: Callable[..., Tensor]) -> None:
+        super().__init__()
+        self._function = function
+
+    def forward(self, *args: Any) -> Tensor:
+        return self._function(*args)

@@ -28,7 +28,7 @@ class ReiObjective(VarNetBackbone):
     Parameters
     ----------
     cascades, width
-        Number of cascades, and channels at the first level of each U-Net.
+        Network, see :class:`~upmri.methods.backbones.VarNetBackbone`.
     alpha
         α.
     moving

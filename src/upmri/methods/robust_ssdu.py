@@ -6,14 +6,14 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from upmri.core.checks import fraction, in_range
+from upmri.core.checks import in_range
 from upmri.learning.partition import SecondMask, energy, misfit, split
-from upmri.methods.backbones import VarNetBackbone
+from upmri.methods.weighted_ssdu import WeightedSsduObjective
 from upmri.physics.problem import Problem
 
 
 @dataclass(frozen=True)
-class RobustSsduObjective(VarNetBackbone):
+class RobustSsduObjective(WeightedSsduObjective):
     """The samples of a scan are masked again and noise is added; all of them, as measured, form the loss.
 
     With ỹ = y + ñ on Ω∩Λ, ñ ~ CN(0, α²σ₀²), and x̂ = f(A_{Ω∩Λ}*ỹ),
@@ -25,20 +25,16 @@ class RobustSsduObjective(VarNetBackbone):
 
     Parameters
     ----------
-    cascades, width
-        Number of cascades, and channels at the first level of each U-Net.
-    kept
-        p̃, the probability that a line outside the calibration region is in Λ.
+    cascades, width, kept
+        See :class:`~upmri.methods.weighted_ssdu.WeightedSsduObjective`.
     alpha
         α, added noise relative to the noise of the data.
     """
 
-    kept: float = 0.5
     alpha: float = 1.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        fraction(self, "kept")
         in_range(self, alpha=(0.05, 20))
 
     def loss(self, network: nn.Module, problem: Problem) -> Tensor:

@@ -25,7 +25,7 @@ class SsduObjective(VarNetBackbone):
     Parameters
     ----------
     cascades, width
-        Number of cascades, and channels at the first level of each U-Net.
+        Network, see :class:`~upmri.methods.backbones.VarNetBackbone`.
     loss_share
         ρ = |Λ|/|Ω|.
     kind, density

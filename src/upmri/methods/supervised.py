@@ -38,10 +38,8 @@ class ModlObjective(MoDLBackbone):
 
     Parameters
     ----------
-    unrolls, layers, width
-        Number of unrolls K, and layers and channels of the CNN.
-    damping
-        Initial λ.
+    unrolls, layers, width, damping
+        Network, see :class:`~upmri.methods.backbones.MoDLBackbone`.
     """
 
     supervised = True
@@ -58,7 +56,7 @@ class VarnetObjective(VarNetBackbone):
     Parameters
     ----------
     cascades, width
-        Number of cascades, and channels at the first level of each U-Net.
+        Network, see :class:`~upmri.methods.backbones.VarNetBackbone`.
     """
 
     supervised = True

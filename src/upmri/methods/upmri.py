@@ -179,7 +179,7 @@ class Upmri(Learned):
         if self.steps is not None:
             at_least(self, 1, "steps")
             if self.samples == 1:
-                raise InputError("they are for draws; ask for samples, too (the image needs none)", field="steps")
+                raise InputError("are for draws along the flow; set samples above 1, too", field="steps")
         if not LAST < self.start <= 1:
             raise InputError(f"expected a time between {LAST} and 1, got {self.start}", field="start")
 

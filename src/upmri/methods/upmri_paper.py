@@ -146,10 +146,8 @@ class UpmriPaper(Learned):
 
     Parameters
     ----------
-    model
-        Weights trained with ``method: upmri-paper``.
-    steps, iterations
-        T and k at inference.
+    model, steps, iterations
+        Weights trained with ``method: upmri-paper``, and T and k at inference.
     null_noise
         Whether to put noise into the unmeasured subspace, as published. It never enters the network and stays in the
         image.

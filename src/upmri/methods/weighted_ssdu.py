@@ -25,7 +25,7 @@ class WeightedSsduObjective(VarNetBackbone):
     Parameters
     ----------
     cascades, width
-        Number of cascades, and channels at the first level of each U-Net.
+        Network, see :class:`~upmri.methods.backbones.VarNetBackbone`.
     kept
         p̃, the probability that a line outside the calibration region is in Λ.
     """

@@ -1,1 +1,1 @@
-"""Networks: the U-Net of the paper, and the unrolled reconstruction around it."""
+"""Networks: the ADM U-Net for images, and unrolled reconstructions that alternate small CNNs with data consistency."""

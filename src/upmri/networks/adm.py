@@ -1,7 +1,7 @@
-"""The ADM U-Net (Dhariwal and Nichol 2021): residual blocks that hear the time through adaptive group norm.
+"""The ADM U-Net (Dhariwal and Nichol 2021): residual blocks that depend on the time through adaptive group norm.
 
-Attention and dropout are at the two lowest resolutions only. Everything is made of plain differentiable pieces, so
-that forward-mode and double backward go through it.
+Attention and dropout are at the two lowest resolutions only. All layers are written with basic operations, so that
+forward-mode and second derivatives work.
 """
 
 from __future__ import annotations
@@ -21,15 +21,16 @@ class AdmConfig:
     Parameters
     ----------
     inputs, outputs
-        Real channels in and out.
+        Number of real input and output channels.
     width, multipliers, blocks
-        Channels of the first level, their multiples at each level, and residual blocks a level.
+        Channels of the first level, their multiples at each level, and number of residual blocks per level.
     head
         Channels of an attention head.
     dropout
-        Rate, at the two lowest levels.
+        Dropout rate at the two lowest levels.
     unshuffle
-        Pixels put together by the stem, 1 for none: 2 makes the first level half as large in each direction.
+        Side of the pixel blocks that become channels at the input: with 2 the first level is half as large in each
+        direction; with 1 it has the full size.
     """
 
     inputs: int = 2
@@ -50,7 +51,13 @@ SIZES = {
 
 
 class Adm(nn.Module):
-    """(batch, inputs, H, W), t (batch,) → (batch, outputs, H, W), for any H×W."""
+    """U-Net (batch, inputs, H, W), t (batch,) → (batch, outputs, H, W), for any H×W.
+
+    Parameters
+    ----------
+    config
+        Shape of the U-Net.
+    """
 
     def __init__(self, config: AdmConfig) -> None:
         super().__init__()
@@ -111,7 +118,7 @@ class Adm(nn.Module):
 
 
 class _Residual(nn.Module):
-    """x + conv(SiLU(AdaGN(conv(SiLU(GN(x))), t))), the last convolution starting at zero."""
+    """x + conv(SiLU(AdaGN(conv(SiLU(GN(x))), t))); the last convolution is zero at initialisation."""
 
     def __init__(self, inputs: int, outputs: int, embedding: int, dropout: float) -> None:
         super().__init__()
@@ -141,7 +148,7 @@ class _Stage(nn.Module):
 
 
 class _Attention(nn.Module):
-    """Self-attention over pixels, written out: fused kernels have no forward mode and no second derivative."""
+    """Self-attention over pixels, without fused kernels, which have no forward mode and no second derivative."""
 
     def __init__(self, channels: int, head: int) -> None:
         super().__init__()

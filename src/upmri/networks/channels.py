@@ -1,4 +1,4 @@
-"""Complex images as the channels of real networks."""
+"""Complex images as pairs of real channels, and back."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from torch import Tensor
 
 
 def channels(image: Tensor) -> Tensor:
-    """Complex (slice, …, H, W) → real (slice, channel, H, W): two channels an image."""
+    """Complex (slice, …, H, W) → real (slice, channel, H, W), two channels per image: real and imaginary part."""
     pairs = torch.view_as_real(image).movedim(-1, -3)
     return pairs.reshape(len(image), -1, *image.shape[-2:])
 

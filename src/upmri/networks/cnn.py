@@ -1,6 +1,6 @@
-"""Small convolutional networks for unrolled reconstructions: real channels in and out, and zero before they are taught.
+"""Small convolutional networks for unrolled reconstructions, with real channels; their output is zero before training.
 
-Group norm stands for batch norm: a slice gives the same alone as within a batch, and nothing but weights is to be kept.
+Group norm replaces batch norm: the result for a slice does not depend on the batch, and there are no running means.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from torch import Tensor, nn
 
 from upmri.networks.channels import channels
 
-# Channels that a group norm takes together, at the least, are width / _GROUPS.
+# Largest number of groups of a group norm.
 _GROUPS = 8
 
 
 class Cnn(nn.Sequential):
-    """Convolutions of 3×3, each but the last with group norm and ReLU: (batch, 2, H, W) → (batch, 2, H, W).
+    """Convolutions of 3×3, all except the last with group norm and ReLU: (batch, 2, H, W) → (batch, 2, H, W).
 
     Parameters
     ----------
     layers, width
-        How many convolutions, and channels between them.
+        Number of convolutions, and number of channels between them.
     """
 
     def __init__(self, layers: int = 5, width: int = 64) -> None:
@@ -33,17 +33,17 @@ class Cnn(nn.Sequential):
 
 
 class UNet(nn.Module):
-    """A plain U-Net without attention, (batch, inputs, H, W) → (batch, 2, H, W) for any H×W.
+    """U-Net without attention, (batch, inputs, H, W) → (batch, 2, H, W), for any H×W.
 
-    Every level has two convolutions of 3×3 with group norm and ReLU, is half as large in each direction as the one
-    above (mean pooling), and is joined to it again on the way up (nearest neighbour).
+    Every level has two convolutions of 3×3 with group norm and ReLU on the way down, and two on the way up. Levels are
+    connected by mean pooling over 2×2 pixels and by nearest-neighbour interpolation.
 
     Parameters
     ----------
     width, multipliers
         Channels of the first level, and their multiples at each level.
     inputs
-        Channels that go in.
+        Number of input channels.
     """
 
     def __init__(self, width: int = 32, multipliers: tuple[int, ...] = (1, 2, 3), *, inputs: int = 2) -> None:
@@ -54,7 +54,7 @@ class UNet(nn.Module):
         self.out = _last(width, 1)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Evaluate."""
+        """Output (batch, 2, H, W)."""
         height, width = x.shape[-2:]
         grid = 2 ** len(self.up)
         x = nnf.pad(x, (0, -width % grid, 0, -height % grid))
@@ -71,8 +71,8 @@ class UNet(nn.Module):
 
 def on_channels(network: nn.Module, image: Tensor) -> Tensor:
     """Evaluate a real network on the two channels of a complex image (slice, H, W), in the network's precision."""
-    made = network(channels(image).to(next(network.parameters()).dtype))
-    return torch.view_as_complex(made.to(image.real.dtype).movedim(1, -1).contiguous())
+    result = network(channels(image).to(next(network.parameters()).dtype))
+    return torch.view_as_complex(result.to(image.real.dtype).movedim(1, -1).contiguous())
 
 
 def _pair(inputs: int, outputs: int) -> nn.Sequential:
@@ -85,7 +85,7 @@ def _layer(inputs: int, outputs: int) -> nn.Sequential:
 
 
 def _last(inputs: int, size: int) -> nn.Conv2d:
-    """A convolution to two channels that starts at zero, so that an untaught network leaves the data alone."""
+    """A convolution to two channels, zero at initialisation, so that an untrained network does not change the image."""
     layer = nn.Conv2d(inputs, 2, size, padding=size // 2)
     nn.init.zeros_(layer.weight)
     assert layer.bias is not None  # noqa: S101

@@ -1,4 +1,4 @@
-"""The U-Net as a map of complex images: a velocity, or the noise in a noisy image."""
+"""The ADM U-Net for complex images: it predicts a velocity, or the noise in a noisy image."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from upmri.networks.channels import channels, complex_image
 
 
 class ImageNetwork(nn.Module):
-    """f(z, t): complex (slice, H, W), t (slice,) → complex (slice, H, W).
+    """Network f(z, t): z complex (slice, H, W), t (slice,) → complex (slice, H, W).
 
     Parameters
     ----------
     size
-        Of the U-Net.
+        Size of the U-Net: a name in :data:`upmri.networks.adm.SIZES`.
     """
 
     def __init__(self, size: str) -> None:

@@ -1,4 +1,4 @@
-"""MoDL (Aggarwal, Mani and Jacob 2019): one small CNN, used many times, with exact data consistency in between."""
+"""MoDL (Aggarwal, Mani and Jacob 2019): one small CNN that alternates with exact data consistency."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from upmri.physics.operator import Operator
 
 
 class MoDL(nn.Module):
-    """K unrolls that share one CNN and one damping λ > 0.
+    """K unrolls with one shared CNN C and one damping λ > 0.
 
-    From x = A*y, each unroll adds what the CNN C sees fit and returns to the data:
+    From x = A*y, each unroll adds the output of the CNN and restores data consistency:
 
         z = x + D C(x),    x = (N + λI)⁻¹ (A*y + λ z).
 
-    The solve is exact for masks of lines, and its gradient, in λ too, comes from the implicit rule: nothing is unrolled
-    within an unroll. D keeps the object's support, outside which no coil would hold what the CNN puts there. Two things
-    differ from the paper: group norm, for batch norm, and none of it after the last convolution; and λ is learnt as its
-    logarithm.
+    The solve is exact for masks of lines. Its gradient, also in λ, is computed by implicit differentiation, not through
+    iterations. D is 1 on the support of the object and 0 outside, where the data give no information. There are two
+    differences to the paper: group norm replaces batch norm, with none after the last convolution, and the logarithm of
+    λ is the trained parameter.
 
     Parameters
     ----------
     unrolls
-        K.
+        Number of unrolls K.
     layers, width
-        Of the CNN.
+        Number of layers of the CNN, and number of channels between them.
     damping
-        λ at the start.
+        Initial λ.
     """
 
     def __init__(self, *, unrolls: int = 10, layers: int = 5, width: int = 64, damping: float = 0.05) -> None:
@@ -38,13 +38,7 @@ class MoDL(nn.Module):
         self.log_damping = nn.Parameter(torch.tensor(damping).log())
 
     def forward(self, operator: Operator, adjoint: Tensor) -> Tensor:
-        """Predict the image, (slice, H, W).
-
-        Parameters
-        ----------
-        operator, adjoint
-            A and A*y, (slice, H, W).
-        """
+        """Image (slice, H, W) from A and A*y, (slice, H, W)."""
         damping, support = self.log_damping.exp(), operator.support
         x = adjoint
         for _ in range(self.unrolls):

@@ -1,4 +1,4 @@
-"""The network of ``upmri``: a light U-Net, used many times, with exact data consistency in between."""
+"""The network of ``upmri``: one light U-Net that alternates with exact data consistency."""
 
 from __future__ import annotations
 
@@ -11,45 +11,45 @@ from torch import Tensor, nn
 from upmri.networks.cnn import UNet, on_channels
 from upmri.physics.operator import Operator
 
-# σ₀ for which λ₁ is the damping, and the least and the most of it that is believed.
+# The σ₀ at which the damping is λ₁, and bounds for σ₀.
 _USUAL, _NOISE = 0.01, (1e-3, 0.1)
-# Periods over the field of view up to which the phase is followed.
+# Cut-off frequency of the smooth phase, in periods over the field of view.
 _PERIODS = 32
-# The earliest time: before it x_t is the image, and its weight would grow beyond all bounds.
+# Smallest time: the weight of x_t is unbounded as t → 0.
 _EARLIEST = 1e-3
 
 
 class Unrolled(nn.Module):
-    """D(A*y, x_t, t, σ₀): K cascades that share one U-Net U and one damping λ.
+    """Network D(A*y, x_t, t, σ₀): K cascades with one shared U-Net U and one damping λ.
 
-    A point of the path is one more measurement: x_t = (1−t) x₀ + t x₁ with x₁ ~ CN(0, 2I) shows every pixel with
-    variance 2t²/(1−t)², where y shows every sample with σ₀². With w = σ₀² (1−t)²/2t² least squares with both have
+    A point of the path is a second measurement: x_t/(1−t) is x₀ with noise of variance 2t²/(1−t)² in each pixel, while
+    each sample of y has noise of variance σ₀². Least squares with both, with the weight w = σ₀² (1−t)²/2t² of x_t, have
 
-        M = N + (λ + w) I,    b = A*y + w D x_t/(1−t),
+        M = N + (λ + w) I,    b = A*y + w Π x_t/(1−t).
 
-    and from x = M⁻¹b each cascade adds what the U-Net sees fit and returns to the data:
+    From x = M⁻¹b, each cascade adds the output of the U-Net and restores data consistency:
 
-        z = x + D φ U(φ̄ x),    x = M⁻¹ (b + λ z).
+        z = x + Π φ U(φ̄ x),    x = M⁻¹ (b + λ z).
 
-    At t = 1 the point says nothing, and w = 0. φ is the phase of x without its fine detail. What the U-Net sees is
-    therefore almost real, whatever the phase of the scan, and turning a scan by a constant phase turns the image by the
-    same. λ = λ₁ (σ₀/0.01)^1.5 follows the noise as SENSE's does: the less of it, the more the data are believed.
-    D keeps the object's support: outside it no coil sees anything, so nothing would hold what the U-Net puts there.
-    The network knows the mask through N, so what it says of lines that were not sampled must be taught by lines that it
-    did not see.
+    At t = 1 the point contains no information, and w = 0. φ is the phase factor of x after a low-pass filter. The input
+    of the U-Net is therefore almost real for any phase of the scan, and a constant phase factor of the data becomes the
+    same factor of the image. λ = λ₁ (σ₀/0.01)^1.5 depends on the noise like that of SENSE: with less noise, the data
+    have more weight. Π is 1 on the support of the object and 0 outside, where the data give no information. N depends
+    on the mask, so that the network can distinguish sampled lines from others: it must be trained with a loss on lines
+    that were not input.
 
-    In training, what comes back to an iterate is scaled down, for each slice, to the norm of what came to the last one.
-    Left alone it grows through the uses of the U-Net, by hundreds in some scans at 8×, and beyond all bounds once
-    weights go astray.
+    In training, the gradient in the image of each cascade is scaled down, for each slice, to the norm of the gradient
+    in the last image. Without this bound it grows from cascade to cascade, to several hundred times for some scans at
+    8×, and training can diverge.
 
     Parameters
     ----------
     cascades
-        K.
+        Number of cascades K.
     width
-        Channels of the U-Net's first level; it has three, of 1, 2 and 3 times as many.
+        Channels at the first of three levels of the U-Net; the others have 2 and 3 times as many.
     damping
-        λ₁ at the start; it is learnt.
+        Initial λ₁. Its logarithm is the trained parameter.
     """
 
     def __init__(self, *, cascades: int = 10, width: int = 32, damping: float = 0.02) -> None:
@@ -64,30 +64,30 @@ class Unrolled(nn.Module):
         Parameters
         ----------
         operator, adjoint
-            A and A*y, (slice, H, W).
+            Operator A and data A*y, (slice, H, W).
         noisy, t
-            x_t, (…, slice, H, W), and t, (slice,).
+            Point x_t, (…, slice, H, W), and time t, (slice,).
         sigma
-            σ₀, (slice,).
+            Noise level σ₀, (slice,).
 
         Returns
         -------
         Tensor
-            (…, slice, H, W).
+            Image (…, slice, H, W).
         """
         sigma, t = sigma.clamp(*_NOISE), t.clamp(min=_EARLIEST)
         damping = self.log_damping.exp() * (sigma / _USUAL) ** 1.5
         weight = sigma.square() * (1 - t) / (2 * t.square())
         total = damping + weight * (1 - t)
         support = operator.support
-        given = adjoint + support * weight[:, None, None] * noisy
-        x = operator.solve(given, total)
-        states = [x]  # and those that gradients will come back to: no image is kept without need
+        known = adjoint + support * weight[:, None, None] * noisy
+        x = operator.solve(known, total)
+        states = [x]  # later ones are kept only where gradients need them
         for _ in range(self.cascades):
-            turn = support * smooth_phase_of(x)
-            change = on_channels(self.network, (turn.conj() * x).flatten(0, -3))
-            z = x + turn * change.reshape(x.shape)
-            x = operator.solve(given + damping[:, None, None] * z, total)
+            phase = support * smooth_phase_of(x)
+            change = on_channels(self.network, (phase.conj() * x).flatten(0, -3))
+            z = x + phase * change.reshape(x.shape)
+            x = operator.solve(known + damping[:, None, None] * z, total)
             if x.requires_grad:
                 states.append(x)
         _bound_gradients(states)
@@ -95,20 +95,20 @@ class Unrolled(nn.Module):
 
 
 def _bound_gradients(states: list[Tensor]) -> None:
-    """Scale what comes back to each state of an iteration, slice by slice, to no more than the last one's norm."""
+    """Bound the gradient in each state of an iteration, for each slice, by the norm of the gradient in the last one."""
     *earlier, last = states
     if not last.requires_grad:
         return
-    most: list[Tensor] = []
+    largest: list[Tensor] = []
 
-    def note(gradient: Tensor) -> None:
-        most[:] = [_norm(gradient)]
+    def record(gradient: Tensor) -> None:
+        largest[:] = [_norm(gradient)]
 
     def bound(gradient: Tensor) -> Tensor:
         norm = _norm(gradient)
-        return gradient * (most[0] / norm.clamp(min=torch.finfo(norm.dtype).tiny)).clamp(max=1)
+        return gradient * (largest[0] / norm.clamp(min=torch.finfo(norm.dtype).tiny)).clamp(max=1)
 
-    last.register_hook(note)
+    last.register_hook(record)
     for state in earlier:
         if state.requires_grad:
             state.register_hook(bound)
@@ -119,7 +119,7 @@ def _norm(image: Tensor) -> Tensor:
 
 
 def smooth_phase_of(image: Tensor) -> Tensor:
-    """The phase factor of an image (…, H, W) under a Hann window in k-space, 0 where nothing is left; no gradient."""
+    """Phase factor x/|x| of an image (…, H, W) after a Hann window in k-space, 0 where x = 0; without gradient."""
     with torch.no_grad():
         h, w = image.shape[-2:]
         return torch.fft.ifft2(torch.fft.fft2(image).mul_(_window(h, w, image.device))).sgn_()

@@ -1,4 +1,4 @@
-"""Coil noise and coil number: whitening, compression, and how much noise a scan holds."""
+"""Noise of the coils and their number: whitening, compression, and an estimate of the noise level."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from upmri.core.errors import InputError
 from upmri.core.scan import Scan
 from upmri.physics.masks import calibration_region
 
-_LINES = 48  # around DC that are enough to tell the noise
-_SAME = 1e-6  # the least eigenvalue of correlations between coils
+_LINES = 48  # lines around DC that are enough to estimate the noise
+_SAME = 1e-6  # smallest eigenvalue of the correlations between coils
 
 
 def noise_covariance(readouts: Tensor) -> Tensor:
@@ -20,14 +20,17 @@ def noise_covariance(readouts: Tensor) -> Tensor:
     samples = readouts.flatten(1)
     if samples.shape[1] < 2 * samples.shape[0]:
         raise InputError(
-            f"readouts: {samples.shape[1]} noise samples are too few for {samples.shape[0]} coils; expected twice"
+            f"{samples.shape[1]} noise samples are too few for {samples.shape[0]} coils; expected twice as many",
+            field="readouts",
         )
     covariance = samples @ samples.mH / samples.shape[1]
     scale = covariance.diagonal().real.rsqrt()
     correlation = covariance * scale[:, None] * scale
     finite = bool(torch.isfinite(torch.view_as_real(correlation)).all())
     if not finite or bool(torch.linalg.eigvalsh(correlation).min() < _SAME):
-        raise InputError("readouts: the noise of a coil is 0, or the same as that of others; leave such coils out")
+        raise InputError(
+            "the noise of a coil is 0, or the same as that of others; leave such coils out", field="readouts"
+        )
     return covariance
 
 
@@ -35,7 +38,9 @@ def whiten(kspace: Tensor, covariance: Tensor) -> Tensor:
     """Mix the coils of (…, coil, H, W) so that their noise is independent with σ₀ = 1: L⁻¹ y, Ψ = L L*."""
     factor, failed = torch.linalg.cholesky_ex(covariance)
     if bool(failed):
-        raise InputError("covariance: expected a positive definite matrix; are two coils the same, or is one dead?")
+        raise InputError(
+            "expected a positive definite matrix; are two coils the same, or has one no signal?", field="covariance"
+        )
     flat = torch.linalg.solve_triangular(factor.to(kspace.dtype), kspace.flatten(-2), upper=False)
     return flat.unflatten(-1, kspace.shape[-2:])
 
@@ -46,7 +51,7 @@ def compress(scan: Scan, coils: int) -> Scan:
     The mixing is unitary, so independent noise of equal strength stays so.
     """
     if not 1 <= coils <= scan.coils:
-        raise InputError(f"coils: expected 1 to {scan.coils} virtual coils, got {coils}")
+        raise InputError(f"expected 1 to {scan.coils} virtual coils, got {coils}", field="coils")
     samples = scan.kspace.transpose(0, 1).flatten(1)
     mixing = torch.linalg.eigh(samples @ samples.mH)[1].flip(1)[:, :coils].mH  # (virtual, coil)
 
@@ -68,8 +73,8 @@ def estimate_noise(scan: Scan) -> Tensor:
 
     Neighbouring samples of all coils obey linear relations, so patches of the calibration lines leave directions with
     hardly any signal, least of all far out in the readout. They are found at one end of the readout and the power
-    along them is measured at the other, which keeps the choice of the quietest from flattering the estimate; then the
-    ends change places.
+    along them is measured at the other, so that the choice of the quietest directions does not lower the estimate; then
+    the ends change places.
     """
     return torch.stack([_noise(k, m) for k, m in zip(scan.kspace, scan.mask, strict=True)])
 
@@ -83,8 +88,9 @@ def _noise(kspace: Tensor, mask: Tensor) -> Tensor:
     size = tuple(min(3, length // 3) for length in (quarter, block.shape[2]))
     if 0 in size:
         raise InputError(
-            "noise: σ₀ cannot be estimated without at least 3 fully sampled lines around DC; give noise with the scan, "
-            "or, if it has such lines, its axes in the order (slice, coil, readout, phase)"
+            "σ₀ cannot be estimated without at least 3 fully sampled lines around DC; give noise with the scan, "
+            "or, if it has such lines, its axes in the order (slice, coil, readout, phase)",
+            field="noise",
         )
     ends = [_patch_covariance(end, size) for end in (block[:, :quarter], block[:, -quarter:])]
     power = torch.stack([_quiet_power(found, measured) for found, measured in (ends, ends[::-1])])

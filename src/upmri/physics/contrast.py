@@ -1,9 +1,9 @@
-"""Other contrasts and phases of the same anatomy: what a prior must have seen to serve scans that were made otherwise.
+"""Other contrasts and phases of the same anatomy, so that a prior is trained for scans of many kinds.
 
 Real scans differ from anatomies with a smooth phase most of all in their phase: gradient echoes carry the field of
-air-filled cavities, several turns of it within a few centimetres, and a phase of each tissue's own. A prior that never
-saw such a phase takes it for an artefact. The fat of the scalp has a phase and a place of its own besides, and where it
-meets water, or air, the edge rings with alternating sign: an image of magnitudes, all positive, knows nothing of that.
+air-filled cavities, several turns of it within a few centimetres, and each tissue has a phase of its own. A prior that
+was trained without such a phase treats it as an artefact. The fat of the scalp has another phase, too, and is shifted;
+where it meets water, or air, the edge rings with alternating sign, which images of positive magnitudes never do.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from torch.nn.functional import max_pool2d, pad
 from upmri.physics.fourier import fft2c, ifft2c
 from upmri.physics.simulate import smooth_phase
 
-# Grey values, as shares of the 99.9th percentile, between which a new contrast is drawn. Dark stays dark: what lies
-# below the first is air, or noise.
+# Grey values, as shares of the 99.9th percentile, between which a new contrast is drawn. Values below the first are
+# air or noise, and stay dark.
 _KNOTS = (0.1, 0.25, 0.45, 0.7, 1.0)
 # Deviations: of the shading (log), of the smooth phase and the tissues' (rad), of the ramp (cycles over the image).
 _SHADING, _SMOOTH, _TISSUE, _RAMP = 0.3, 1.0, 0.4, 0.5
-# Sources of the field: at most so many, of this strength (rad), and of these widths (of the field of view).
+# Sources of the field: largest number, strength (rad), and range of widths (shares of the field of view).
 _SOURCES, _STRENGTH, _WIDTHS = 3, 9.0, (0.04, 0.15)
 # The layer of fat: its thickness and what closes the gaps below it, skull for one (shares of the field of view), how
 # bright it is beside what was there, its shift along the readout (pixels), and its phase's deviation from a constant.
@@ -44,7 +44,7 @@ def vary(image: NDArray[np.floating] | Tensor, generator: torch.Generator) -> Te
     image
         Magnitude, (H, W).
     generator
-        Of everything.
+        Random generator for contrast, shading and phase.
 
     Returns
     -------
@@ -56,7 +56,7 @@ def vary(image: NDArray[np.floating] | Tensor, generator: torch.Generator) -> Te
     alpha = torch.rand((), generator=generator)
     magnitude = alpha * grey + (1 - alpha) * _curve(grey, generator)
     field = smooth_phase(tuple(grey.shape), generator, order=2, deviation=_SHADING)
-    magnitude = magnitude * torch.exp(field - field.mean())  # the mean is the phase's constant, of no meaning here
+    magnitude = magnitude * torch.exp(field - field.mean())  # the mean is a constant that has no meaning here
     tissue = _TISSUE * torch.randn((), generator=generator) * _curve(grey, generator)
     return torch.polar(magnitude, _field(tuple(grey.shape), generator) + tissue)
 
@@ -72,7 +72,7 @@ def with_fat(image: Tensor, generator: torch.Generator) -> Tensor:
     image
         Complex (H, W).
     generator
-        Of the layer's thickness, a, d and the field ψ.
+        Random generator for the thickness of the layer, a, d and the field ψ.
 
     Returns
     -------
@@ -104,7 +104,7 @@ def _outermost(inside: Tensor, thickness: float) -> Tensor:
 
 
 def _spread(image: Tensor, radius: int) -> Tensor:
-    """The largest value within a radius along each axis; nothing but 0 lies beyond the edge."""
+    """Largest value within a radius along each axis; the image is 0 beyond its edge."""
     wide = pad(image[None, None], (radius,) * 4)
     wide = max_pool2d(wide, (2 * radius + 1, 1), 1)
     return max_pool2d(wide, (1, 2 * radius + 1), 1)[0, 0]

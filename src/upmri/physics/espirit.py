@@ -6,7 +6,7 @@ it as far as s* G(r) s is near |s|², where
     G_cd(r) = 1/K · Σ_Δ Q_cd(Δ) exp(2πi Δ·r/N),    Q_cd(Δ) = Σ_o Π[c, o+Δ; d, o],
 
 K the size of the kernel. Q has (2k−1)² entries however large the image, so G is formed from it block by block, and its
-leading eigenvector at each point is the map, its eigenvalue the measure of trust.
+leading eigenvector at each point is the map, and its eigenvalue is near 1 where the map can be relied on.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from upmri.core.scan import Scan
 from upmri.physics.fourier import ifft2c
 from upmri.physics.masks import calibration_region
 
-# Below this many calibration lines there is nothing to slide a kernel over.
+# Fewest calibration lines over which a kernel can slide.
 MIN_LINES = 4
 # Bytes of coil matrices in flight.
 _BLOCK = 8 << 20
@@ -90,12 +90,13 @@ def espirit(
     coils, rows, columns = block.shape
     if min(rows, columns) < MIN_LINES:
         raise InputError(
-            f"kspace: ESPIRiT needs at least {MIN_LINES} fully sampled lines around the centre of k-space, "
-            f"found {min(rows, columns)}; give coil maps with the scan, or fftshift it if its centre is in a corner"
+            f"ESPIRiT needs at least {MIN_LINES} fully sampled lines around the centre of k-space, "
+            f"found {min(rows, columns)}; give coil maps with the scan, or fftshift it if its centre is in a corner",
+            field="kspace",
         )
     size = (_kernel(kernel, rows), _kernel(kernel, columns))
     spectrum = _spectrum(_signal_space(block, size, threshold), coils, size)
-    # The block's own coil images point nearly the right way, so few iterations are needed.
+    # The block's own coil images are close to the eigenvectors, so few iterations are needed.
     start = ifft2c(_embed(block, shape))
     reference = _principal(block)
     maps = torch.empty(coils, *shape, dtype=block.dtype, device=block.device)
@@ -119,7 +120,7 @@ def _centre(block: Tensor, calibration: int) -> Tensor:
 
 
 def _kernel(wanted: int, length: int) -> int:
-    """A kernel that leaves room to slide: wider ones find the signal space too small and cut into the object."""
+    """Width of a kernel that can slide: with a wider one the signal space is too small, and the object is cut."""
     return min(wanted, length // 2)
 
 
@@ -134,7 +135,7 @@ def _signal_space(block: Tensor, size: tuple[int, int], threshold: float) -> Ten
     values, vectors = torch.linalg.eigh(gram.to(torch.complex128))
     keep = values > threshold**2 * values[-1]
     if not bool(keep.any()):
-        raise InputError("kspace: the calibration lines hold no signal")
+        raise InputError("the calibration lines hold no signal", field="kspace")
     basis = vectors[:, keep]
     if wide:
         basis = patches.to(basis.dtype) @ basis / values[keep].sqrt()
@@ -172,7 +173,7 @@ def _leading(matrices: Tensor, start: Tensor, crop: float, iterations: int, tole
     vector = _unit(start.permute(1, 2, 0).contiguous())[0]
     for k in range(1, iterations + 1):
         image, value = _unit((matrices @ vector[..., None])[..., 0])
-        # G is positive semidefinite, so the phase settles too and the plain difference tells.
+        # G is positive semidefinite, so the phase converges, too, and the plain difference is a test of convergence.
         settled = k % 4 == 0 and not bool((_norm(image - vector)[..., 0] > tolerance)[value > crop].any())
         vector = image
         if settled:

@@ -1,4 +1,4 @@
-"""Which k-space points are sampled: (1, W) masks of whole phase-encoding lines, (H, W) masks of single points.
+"""Sampling masks of k-space: (1, W) masks of whole phase-encoding lines, (H, W) masks of single points.
 
 DC lies at (H//2, W//2). A centred block of n indices out of W starts at (W − n + 1)//2, so that it holds DC, and every
 smaller centred block, whatever the parities (the convention of fastMRI).
@@ -56,7 +56,7 @@ def random_lines(
         ``"included"``: round(W/R) lines in all, the central ones among them. ``"excluded"``: the central ones and
         round((W − acs)/R) more, so that the true acceleration is below R (the definition of CMRxRecon).
     seed
-        An integer or a generator.
+        Random seed, or a generator.
 
     Returns
     -------
@@ -70,12 +70,13 @@ def random_lines(
     elif counting == "excluded":
         outer = round((width - acs) / acceleration)
     else:
-        raise InputError(f"counting: expected 'included' or 'excluded', got {counting!r}")
+        raise InputError(f"expected 'included' or 'excluded', got {counting!r}", field="counting")
     if outer < 0 or (outer == 0 and acs < width):
         raise InputError(
-            f"acs: {acs} central lines leave no line to draw from the outer {width - acs} at acceleration "
+            f"{acs} central lines leave no line to draw from the outer {width - acs} at acceleration "
             f"{acceleration:g} ({acs + outer} of {width} lines in all); expected fewer, a lower acceleration"
-            + (", or counting='excluded'" if counting == "included" else "")
+            + (", or counting='excluded'" if counting == "included" else ""),
+            field="acs",
         )
     mask = _centre_lines(width, acs)
     free = (~mask[0]).nonzero().flatten()
@@ -90,9 +91,9 @@ def equispaced(width: int, acceleration: int, acs: int | None = None, offset: in
     """
     _check_line_request(width, acceleration, acs)
     if acceleration != int(acceleration):
-        raise InputError(f"acceleration: expected a whole number for equispaced lines, got {acceleration:g}")
+        raise InputError(f"expected a whole number for equispaced lines, got {acceleration:g}", field="acceleration")
     if not 0 <= offset < min(acceleration, width):
-        raise InputError(f"offset: expected 0 ≤ offset < {min(int(acceleration), width)}, got {offset}")
+        raise InputError(f"expected 0 ≤ offset < {min(int(acceleration), width)}, got {offset}", field="offset")
     mask = _centre_lines(width, default_acs(width, acceleration) if acs is None else acs)
     mask[0, offset :: int(acceleration)] = True
     return mask
@@ -105,7 +106,7 @@ def poisson_disc(
     *,
     seed: int | torch.Generator = 0,
 ) -> Tensor:
-    """Throw variable-density Poisson discs around a fully sampled centre block; the count, round(HW/R), is exact.
+    """Draw variable-density Poisson discs around a fully sampled centre block; the count, round(HW/R), is exact.
 
     No two points p, q outside the block are nearer to each other than min(r(p), r(q)), where r = max(1, g (ϱ + ½)) and
     ϱ is the distance from DC, 1 at the edges of k-space. Points are tried in a random order, and each one taken rules
@@ -120,7 +121,7 @@ def poisson_disc(
     calibration
         Height and width of the block.
     seed
-        An integer or a generator.
+        Random seed, or a generator.
 
     Returns
     -------
@@ -130,16 +131,17 @@ def poisson_disc(
     h, w = shape
     _check_acceleration(acceleration)
     if h < 1 or w < 1:
-        raise InputError(f"shape: expected two lengths ≥ 1, got {shape}")
+        raise InputError(f"expected two lengths ≥ 1, got {shape}", field="shape")
     if not (0 <= calibration[0] <= h and 0 <= calibration[1] <= w):
-        raise InputError(f"calibration: expected a block within {h}×{w}, got {calibration}")
+        raise InputError(f"expected a block within {h}×{w}, got {calibration}", field="calibration")
     block = np.zeros((h, w), dtype=bool)
     block[_centred(h, calibration[0]), _centred(w, calibration[1])] = True
     wanted = round(h * w / acceleration) - int(block.sum())
     if wanted < 0 or (wanted == 0 and not block.all()):
         raise InputError(
-            f"calibration: a block of {calibration[0]}×{calibration[1]} leaves no other point at acceleration "
-            f"{acceleration:g} of {h}×{w}; expected a smaller one or a lower acceleration"
+            f"a block of {calibration[0]}×{calibration[1]} leaves no other point at acceleration "
+            f"{acceleration:g} of {h}×{w}; expected a smaller one or a lower acceleration",
+            field="calibration",
         )
     y, x = np.ogrid[:h, :w]
     spread = np.hypot((y - h // 2) / (h / 2), (x - w // 2) / (w / 2)) + 0.5
@@ -176,7 +178,7 @@ def calibration_region(mask: Tensor, readout: int) -> tuple[slice, slice]:
         symmetric or not. Otherwise the centred rectangle of the largest area. Both are empty when DC was not sampled.
     """
     if mask.ndim != 2 or mask.shape[0] not in (1, readout):
-        raise InputError(f"mask: expected (1, W) or ({readout}, W), got {tuple(mask.shape)}")
+        raise InputError(f"expected (1, W) or ({readout}, W), got {tuple(mask.shape)}", field="mask")
     mask = mask.bool().cpu()
     h, w = readout, mask.shape[1]
     if not bool(mask[mask.shape[0] // 2, w // 2]):
@@ -192,7 +194,7 @@ def calibration_region(mask: Tensor, readout: int) -> tuple[slice, slice]:
 
 
 def _throw(order: NDArray[np.intp], radius: NDArray[np.float64], wanted: int) -> list[int]:
-    """Take points in the given order unless an earlier one's disc covers them, until enough are taken."""
+    """Take points in the given order unless the disc of an earlier one covers them, until there are enough."""
     w = radius.shape[1]
     level = np.ceil(radius**2).astype(int)  # d < r on the grid means d² < ⌈r²⌉
     reach = math.isqrt(int(level.max()))
@@ -237,15 +239,15 @@ def _centre_lines(width: int, acs: int) -> Tensor:
 
 def _check_acceleration(acceleration: float) -> None:
     if not (math.isfinite(acceleration) and acceleration >= 1):
-        raise InputError(f"acceleration: expected a finite number ≥ 1, got {acceleration}")
+        raise InputError(f"expected a finite number ≥ 1, got {acceleration}", field="acceleration")
 
 
 def _check_line_request(width: int, acceleration: float, acs: int | None) -> None:
     _check_acceleration(acceleration)
     if width < 1:
-        raise InputError(f"width: expected at least one line, got {width}")
+        raise InputError(f"expected at least one line, got {width}", field="width")
     if acs is not None and not 0 <= acs <= width:
-        raise InputError(f"acs: expected between 0 and {width} central lines, got {acs}")
+        raise InputError(f"expected between 0 and {width} central lines, got {acs}", field="acs")
 
 
 def _generator(seed: int | torch.Generator) -> torch.Generator:

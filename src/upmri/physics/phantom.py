@@ -1,4 +1,4 @@
-"""Phantoms of ellipses whose k-space, through every coil, is known in closed form: data that no FFT has made.
+"""Phantoms of ellipses whose k-space, through every coil, has a closed form: data made without an FFT.
 
 Positions are (y, x) in units of the field of view, from −½ to ½ along each axis; pixel (i, j) is centred at
 ((i − H//2)/H, (j − W//2)/W), and k-space sample (i, j) lies at (i − H//2, j − W//2) cycles per field of view.
@@ -34,7 +34,7 @@ class Ellipse:
 
     def __post_init__(self) -> None:
         if min(self.axes) <= 0:
-            raise InputError(f"axes: expected two half-axes > 0, got {self.axes}")
+            raise InputError(f"expected two half-axes > 0, got {self.axes}", field="axes")
 
     @property
     def area(self) -> float:
@@ -42,7 +42,7 @@ class Ellipse:
         return math.pi * self.axes[0] * self.axes[1]
 
     def contains(self, y: Tensor, x: Tensor) -> Tensor:
-        """Tell which points lie inside: (u/a)² + (v/b)² ≤ 1."""
+        """Return which points lie inside: (u/a)² + (v/b)² ≤ 1."""
         v, u = self._along_axes(y - self.centre[0], x - self.centre[1])
         return (v / self.axes[0]).square() + (u / self.axes[1]).square() <= 1
 
@@ -61,7 +61,7 @@ class Ellipse:
 
 
 def _toft(value: float, a: float, b: float, x: float, y: float, degrees: float) -> Ellipse:
-    """Return an ellipse from the way tables print it: in [−1, 1]², y upwards."""
+    """Return an ellipse from a row of the published tables: in [−1, 1]², y upwards."""
     return Ellipse(value, (-y / 2, x / 2), (b / 2, a / 2), -math.radians(degrees))
 
 
@@ -79,7 +79,7 @@ SHEPP_LOGAN: tuple[Ellipse, ...] = (
     _toft(0.1, 0.023, 0.046, 0.06, -0.605, 0.0),
 )
 
-# A body and three inserts: enough to see resolution, contrast and turning at a glance.
+# A body and three inserts: they show resolution, contrast and orientation at a glance.
 INSERTS: tuple[Ellipse, ...] = (
     Ellipse(0.6, (0.0, 0.0), (0.4, 0.34)),
     Ellipse(0.4, (-0.16, 0.08), (0.12, 0.05), angle=0.5),
@@ -90,8 +90,10 @@ INSERTS: tuple[Ellipse, ...] = (
 
 def image(shape: tuple[int, int], ellipses: Sequence[Ellipse] = SHEPP_LOGAN, *, supersampling: int = 4) -> Tensor:
     """Rasterise: the mean of ``supersampling``² points in each pixel, real float64 (H, W)."""
-    if min(shape) < 1 or supersampling < 1:
-        raise InputError(f"shape, supersampling: expected lengths ≥ 1, got {shape} and {supersampling}")
+    if min(shape) < 1:
+        raise InputError(f"expected lengths ≥ 1, got {shape}", field="shape")
+    if supersampling < 1:
+        raise InputError(f"expected at least 1, got {supersampling}", field="supersampling")
     y, x = (_positions(length, supersampling) for length in shape)
     fine = torch.zeros(len(y), len(x), dtype=torch.float64)
     for ellipse in ellipses:
@@ -127,7 +129,7 @@ def sensitivities(coils: int) -> tuple[Tensor, Tensor]:
         A, complex128 (coil, m), and ν, float64 (m, 2).
     """
     if coils < 1:
-        raise InputError(f"coils: expected at least 1, got {coils}")
+        raise InputError(f"expected at least 1, got {coils}", field="coils")
     near = range(-coils, coils + 1)
     grid = sorted(((p, q) for p in near for q in near), key=lambda k: (math.hypot(*k), k))[:coils]
     frequencies = _BANDWIDTH * torch.tensor(grid, dtype=torch.float64)
@@ -161,7 +163,7 @@ def phantom_scan(
     acceleration, acs, noise, seed
         As in :func:`upmri.simulate`.
     ellipses
-        The object; ``SHEPP_LOGAN`` and ``INSERTS`` are at hand.
+        Ellipses of the object, such as ``SHEPP_LOGAN`` and ``INSERTS``.
 
     Returns
     -------
@@ -170,7 +172,7 @@ def phantom_scan(
         k-space shows through them, Σ_c conj(S_c) F* y_c: as sharp as this matrix can be, and with its ringing.
     """
     if not (math.isfinite(noise) and noise >= 0):
-        raise InputError(f"noise: expected a finite σ₀ ≥ 0, got {noise}")
+        raise InputError(f"expected a finite σ₀ ≥ 0, got {noise}", field="noise")
     mask = random_lines(shape[1], acceleration, acs, seed=seed_for(str(seed), 0, acceleration))
     mixture, frequencies = sensitivities(coils)
     modes = torch.stack([kspace(shape, ellipses, shift=(p, q)) for p, q in frequencies.tolist()])

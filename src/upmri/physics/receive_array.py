@@ -1,4 +1,4 @@
-"""Receive arrays: circular loops on a helmet or around a torso, and the field each of them sees (Biot–Savart).
+"""Receive arrays: circular loops on a helmet or around a torso, and the field of each of them (Biot–Savart).
 
 Lengths are in units of the longer side of the field of view; x runs along the columns of an image, y along its rows
 and z along B₀, through the slices.
@@ -20,10 +20,13 @@ Anatomy = Literal["head", "torso"]
 # The distance of the elements and their size are chosen so that the singular values of 16 simulated coil images, and
 # the g-factor of regular undersampling, fall where those of a real 16-channel head array do.
 _CLEARANCE: dict[Anatomy, float] = {"head": 1.3, "torso": 1.15}  # half-axes of the array over those of the body
-_REACH: dict[Anatomy, tuple[float, float]] = {"head": (-0.6, 0.9), "torso": (-0.4, 0.4)}  # of z, over c (see below)
+_REACH: dict[Anatomy, tuple[float, float]] = {
+    "head": (-0.6, 0.9),
+    "torso": (-0.4, 0.4),
+}  # range of z over c
 _OVERLAP = 1.1  # area of the elements over the area of the surface they share
 _LARGEST = 0.6  # radius of an element over c, however few there are
-_JITTER = 0.25  # of an element's radius: every subject lies, and every array is built, a little differently
+_JITTER = 0.25  # random displacement over an element's radius: subjects and arrays differ
 _WIRE = 0.01  # half the thickness of the conductor
 
 
@@ -54,12 +57,12 @@ def surround(
     middle, axes
         Centre (x, y) and half-axes of an ellipse that holds the body in every slice.
     generator
-        Where the angle and the jitter come from.
+        Random generator for the first angle and the displacements.
     """
     if coils < 1:
-        raise InputError(f"coils: expected at least 1, got {coils}")
+        raise InputError(f"expected at least 1, got {coils}", field="coils")
     if anatomy not in get_args(Anatomy):
-        raise InputError(f"anatomy: expected one of {', '.join(get_args(Anatomy))}, got {anatomy!r}")
+        raise InputError(f"expected one of {', '.join(get_args(Anatomy))}, got {anatomy!r}", field="anatomy")
     a, b = (_CLEARANCE[anatomy] * axis for axis in axes)
     c = (a + b) / 2
     scale = torch.tensor([a, b, c])
@@ -77,7 +80,7 @@ def surround(
     radius = min(c * math.sqrt(_OVERLAP * 2 * (high - low) / coils), c * _LARGEST)
     jitter = _JITTER * torch.randn(2, coils, 3, generator=generator).clamp(-1, 1)
     middle_z = 0.2 * c * (torch.rand((), generator=generator).item() - 0.5)
-    inwards = (jitter[0] * normal).sum(-1, keepdim=True).clamp_max(0)  # where the body is: no element moves there
+    inwards = (jitter[0] * normal).sum(-1, keepdim=True).clamp_max(0)  # towards the body: no element moves there
     return Loops(
         centre=torch.tensor([*middle, middle_z]) + unit * scale + radius * (jitter[0] - inwards * normal),
         normal=_unit(normal + jitter[1]),
@@ -86,7 +89,7 @@ def surround(
 
 
 def receive(points: Tensor, loops: Loops) -> Tensor:
-    r"""Return what each loop receives at each point, B₁ₓ − i B₁ᵧ for unit current (principle of reciprocity).
+    r"""Return the signal of each loop for each point, B₁ₓ − i B₁ᵧ for unit current (principle of reciprocity).
 
     In cylinder coordinates (ρ, ζ) of a loop of radius a, with s = a² + ρ² + ζ², α² = s − 2aρ, β² = s + 2aρ and
     k² = 1 − α²/β², up to a common factor,
@@ -94,14 +97,14 @@ def receive(points: Tensor, loops: Loops) -> Tensor:
     B_ρ = ζ/(α² β ρ) [s E(k) − α² K(k)],  B_ζ = 1/(α² β) [(2a² − s) E(k) + α² K(k)].
 
     K and E come from the arithmetic–geometric mean, K = π/(2 a_∞) and E = K (1 − Σ 2ⁿ⁻¹ c_n²). On the axis the bracket
-    of B_ρ is a difference of equals; with this sum it cancels on paper, and what is left is exact there too.
+    of B_ρ is a difference of equal numbers; with this sum it is simplified first, and the result is exact there, too.
 
     Parameters
     ----------
     points
-        (point, 3).
+        Positions (x, y, z), (point, 3).
     loops
-        The array.
+        Loops of the array.
 
     Returns
     -------

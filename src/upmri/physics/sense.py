@@ -67,6 +67,8 @@ class SenseOperator(Operator):
     tensor([2.])
     """
 
+    mask: Tensor
+
     def __init__(self, maps: Array, mask: Array) -> None:
         maps = as_tensor(maps).detach()
         if maps.ndim != 4 or not maps.is_complex():

@@ -1,4 +1,4 @@
-"""Make a multi-coil scan of an image: a physical receive array, a smooth phase, a mask a slice, complex noise."""
+"""Simulate a multi-coil scan of an image: physical receive array, smooth phase, one mask per slice, complex noise."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ def simulate(
     noise
         σ₀ with E|e|² = σ₀², on the scale on which the image's 99.9th percentile is 1.
     seed
-        Of array, phase, masks and noise: the same seed gives the same scan.
+        Random seed for array, phase, masks and noise: the same seed gives the same scan.
     anatomy
-        Which array: ``"head"``, a helmet, or ``"torso"``, an elliptic cylinder.
+        Shape of the array: ``"head"``, a helmet, or ``"torso"``, an elliptic cylinder.
 
     Returns
     -------
@@ -70,7 +70,7 @@ def simulate(
       spacing: unknown
     """
     if not (math.isfinite(noise) and noise >= 0):
-        raise InputError(f"noise: expected a finite σ₀ ≥ 0, got {noise}")
+        raise InputError(f"expected a finite σ₀ ≥ 0, got {noise}", field="noise")
     x, scale = _normalised(image)
     n, h, w = x.shape
     mask = torch.stack(
@@ -79,7 +79,9 @@ def simulate(
     support = object_support(x.abs())
     empty = (~support.flatten(1).any(1)).nonzero().flatten().tolist()
     if len(empty) == n or (empty and noise == 0):  # without noise the k-space of a blank slice would be 0 throughout
-        raise InputError(f"image: nothing stands out from the background in slice {', '.join(map(str, empty[:8]))}")
+        raise InputError(
+            f"nothing stands out from the background in slice {', '.join(map(str, empty[:8]))}", field="image"
+        )
 
     generator = torch.Generator().manual_seed(seed)
     maps = coil_maps(support, coils, generator, anatomy=anatomy)
@@ -120,7 +122,7 @@ def coil_maps(support: Tensor, coils: int, generator: torch.Generator, *, anatom
     Parameters
     ----------
     support
-        Where the object is: bool (slice, H, W); pixels are square.
+        Pixels of the object, bool (slice, H, W); pixels are square.
     coils, generator, anatomy
         As in :func:`upmri.physics.receive_array.surround`.
 
@@ -134,7 +136,7 @@ def coil_maps(support: Tensor, coils: int, generator: torch.Generator, *, anatom
     y, x = (pixel * (torch.arange(length) - length // 2) for length in (h, w))
     rows, columns = support.any(0).nonzero(as_tuple=True)
     if len(rows) == 0:
-        raise InputError("support: expected at least one pixel of the object")
+        raise InputError("expected at least one pixel of the object", field="support")
     middle, axes = _ellipse(x[columns], y[rows], pixel)
     loops = surround(coils, anatomy, middle, axes, generator)
     step = min(_SLICE_STEP, _STACK_HEIGHT / max(n - 1, 1))
@@ -148,12 +150,12 @@ def coil_maps(support: Tensor, coils: int, generator: torch.Generator, *, anatom
 
 
 def object_support(magnitude: Tensor) -> Tensor:
-    """Tell the object from the air around it.
+    """Separate the object from the air around it.
 
     Dark is three times the median at the edge of the image, but at least 4 and, as there may be tissue, at most 10 % of
     the 99.9th percentile. The object is where a 3×3 mean of the magnitude is above that, closed over 2 % of the field
     of view, and connected to where the mean is above 2.5 times that, so that specks go. Holes into which no way leads
-    from the edge are filled, and all is dilated by 1 % of the field of view: rather too large than too small.
+    from the edge are filled, and all is dilated by 1 % of the field of view: better too large than too small.
 
     Parameters
     ----------
@@ -189,11 +191,11 @@ def smooth_phase(
     shape
         (…, H, W).
     generator
-        Where φ₀ and a_pq come from.
+        Random generator for φ₀ and a_pq.
     order
         Highest p + q.
     deviation
-        In radians.
+        Standard deviation of the phase, in radians.
 
     Returns
     -------
@@ -215,7 +217,7 @@ def smooth_phase(
 def complex_normal(shape: tuple[int, ...], generator: torch.Generator, *, sigma: float = 1.0) -> Tensor:
     """Draw e ~ CN(0, σ²), E|e|² = σ²: complex64, each of its two channels of variance σ²/2.
 
-    Where the generator lives.
+    The tensor is on the generator's device.
     """
     return sigma * torch.randn(shape, dtype=torch.complex64, generator=generator, device=generator.device)
 
@@ -224,17 +226,19 @@ def _normalised(image: ArrayLike | Tensor) -> tuple[Tensor, float]:
     """Return the image over its 99.9th percentile, a real or complex tensor (slice, H, W), and that percentile."""
     array = image.detach().cpu().numpy() if isinstance(image, Tensor) else np.asarray(image)
     if array.dtype.kind not in "uifc":
-        raise InputError(f"image: expected numbers, got an array of {array.dtype}")
+        raise InputError(f"expected numbers, got an array of {array.dtype}", field="image")
     array = array.astype(np.complex128 if array.dtype.kind == "c" else np.float64)
     if array.ndim == 2:
         array = array[None]
     if array.ndim != 3 or array.size == 0:
-        raise InputError(f"image: expected (H, W) or (slice, H, W), got {array.shape}")
+        raise InputError(f"expected (H, W) or (slice, H, W), got {array.shape}", field="image")
     if not np.isfinite(array).all():
-        raise InputError("image: contains NaN or infinite values; expected finite ones")
+        raise InputError("contains NaN or infinite values; expected finite ones", field="image")
     scale = float(np.percentile(np.abs(array), 99.9))
     if scale == 0:
-        raise InputError("image: its 99.9th percentile is 0; expected an object that fills more than 0.1 % of it")
+        raise InputError(
+            "its 99.9th percentile is 0; expected an object that fills more than 0.1 % of it", field="image"
+        )
     array = array / scale
     return torch.from_numpy(array.astype(np.complex64 if array.dtype.kind == "c" else np.float32)), scale
 

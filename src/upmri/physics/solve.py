@@ -42,16 +42,16 @@ def conjugate_gradients(
     rhs
         b, (…, H, W).
     damping
-        λ ≥ 0, one or one a slice; with λ = 0 the iterates stay in the range of N: k iterations regularise.
+        λ ≥ 0, one number or (slice,); with λ = 0 the iterates stay in the range of N: k iterations regularise.
     iterations
-        The most iterations taken.
+        Largest number of iterations.
     tolerance
         Stop when every image has ‖b − (N + λI)x‖ ≤ tolerance · ‖b‖. With 0 all iterations are taken.
     precondition
         r ↦ M⁻¹ r, Hermitian and positive definite, near (N + λI)⁻¹: the same solution in fewer iterations. Without it
         the k-th iterate is the plain one, whose early stop regularises.
     """
-    rhs = rhs.resolve_conj()
+    rhs = rhs.resolve_conj()  # a lazy conjugate has no view as two real channels
     damping = torch.as_tensor(per_slice(damping, rhs), dtype=rhs.dtype, device=rhs.device)
     shape = precondition or (lambda r: r)
     x = torch.zeros_like(rhs)
@@ -96,11 +96,11 @@ class CirculantPreconditioner:
     Parameters
     ----------
     maps
-        (slice, coil, H, W).
+        Coil sensitivities (slice, coil, H, W).
     mask
-        Shift-free, real: (slice, H, W).
+        Mask as real numbers, DC first: (slice, H, W).
     damping
-        λ > 0, one or one a slice.
+        λ > 0, one number or (slice,).
     """
 
     def __init__(self, maps: Tensor, mask: Tensor, damping: float | Tensor) -> None:
@@ -139,17 +139,17 @@ class RowSolver:
     Parameters
     ----------
     maps
-        Rows first: (slice, H, C, W).
+        Coil sensitivities, rows first: (slice, H, C, W).
     mask
-        Shift-free, real: (slice, W).
+        Mask as real numbers, DC first: (slice, W).
     damping
-        λ > 0, or (slice,).
+        λ > 0, one number or (slice,).
     keep
-        Bytes of factors that may be held; above it blocks are factored anew for every solve.
+        Largest number of bytes of factors to keep; above it blocks are factored anew for every solve.
     blocks
-        From :func:`row_blocks`, if they are known.
+        Blocks of :func:`row_blocks`; computed when not given.
     invert
-        Keep L⁻¹ instead of L: on accelerators when not said.
+        Whether to keep L⁻¹ instead of L; when not given, on accelerators.
     """
 
     def __init__(

@@ -24,7 +24,7 @@ _FILTERS = {
         -0.010597401785069032,
     ),
 }
-_DEEPEST = 8  # levels; padding to multiples of more than 256 pixels would be no image any more
+_DEEPEST = 8  # most levels; beyond it images would be padded to multiples of more than 256 pixels
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Wavelet:
     name
         "haar", "db2" or "db4".
     levels
-        How often to halve; H and W must be multiples of 2^levels (see :meth:`padded`).
+        Number of halvings; H and W must be multiples of 2^levels (see :meth:`padded`).
     """
 
     name: str = "db4"
@@ -53,9 +53,9 @@ class Wavelet:
 
     def __post_init__(self) -> None:
         if self.name not in _FILTERS:
-            raise InputError(f"wavelet: expected one of {', '.join(_FILTERS)}, got {self.name!r}")
+            raise InputError(f"expected one of {', '.join(_FILTERS)}, got {self.name!r}", field="wavelet")
         if not 1 <= self.levels <= _DEEPEST:
-            raise InputError(f"levels: expected 1 to {_DEEPEST}, got {self.levels}")
+            raise InputError(f"expected 1 to {_DEEPEST}, got {self.levels}", field="levels")
 
     def padded(self, height: int, width: int) -> tuple[int, int]:
         """Return the least multiples of 2^levels that hold an image of H×W."""
@@ -87,7 +87,7 @@ class Wavelet:
         """Return views of what each level transforms, the finest first."""
         h, w = coefficients.shape[-2:]
         if (h, w) != self.padded(h, w):
-            raise InputError(f"image: expected H and W to be multiples of {2**self.levels}, got {h}×{w}")
+            raise InputError(f"expected H and W to be multiples of {2**self.levels}, got {h}×{w}", field="image")
         return [coefficients[..., : h >> level, : w >> level] for level in range(self.levels)]
 
     @property

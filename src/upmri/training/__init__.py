@@ -1,4 +1,4 @@
-"""From many undersampled scans to weights: the data, the loop, and what a run leaves behind."""
+"""Training: configuration, preparation of slices, the loop, checkpoints, logs and validation."""
 
 from __future__ import annotations
 

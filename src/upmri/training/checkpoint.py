@@ -29,6 +29,8 @@ def save_state(
     tensors |= {f"average.{name}": tensor for name, tensor in average.items()}
     for name, parameter in network.named_parameters():
         tensors |= {f"{moment}.{name}": optimiser.state[parameter][moment] for moment in _MOMENTS}
+    # Not `formats.atomic`, which stages under a new name each time: a run that is killed often, as on a cluster, would
+    # leave many large files. Here the next checkpoint overwrites the staged file that a kill left.
     stage = path.with_name(f".{path.name}.new")
     plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     save_file(plain, stage, metadata={"facts": json.dumps(facts)})

@@ -81,26 +81,29 @@ class PreparedSlices:
             )
 
     def epoch(self, size: int) -> int:
-        """Batches in an epoch: each group is cut into whole batches, and a smaller group is repeated to fill one."""
+        """Return the number of batches in an epoch.
+
+        Each group is cut into whole batches; a group that is smaller than a batch is repeated to fill one.
+        """
         return sum(max(1, len(group) // size) for group in self.groups)
 
     def batch(self, step: int, size: int, seed: int, *, flips: bool, rank: int = 0, world: int = 1) -> Problem:
         """Return this process's share of the batch of a step."""
-        epoch, place = divmod(step, self.epoch(size))
-        order = torch.Generator().manual_seed(_hash(seed, "epoch", epoch))
+        epoch, position = divmod(step, self.epoch(size))
+        order = torch.Generator().manual_seed(_seed(seed, "epoch", epoch))
         batches = []
         for group in self.groups:
             shuffled = [group[i] for i in torch.randperm(len(group), generator=order).tolist()]
             shuffled *= -(-size // len(shuffled))
             batches += [shuffled[i : i + size] for i in range(0, len(shuffled) - size + 1, size)]
-        chosen = batches[int(torch.randperm(len(batches), generator=order)[place])]
+        chosen = batches[int(torch.randperm(len(batches), generator=order)[position])]
         share = size // world
         first = rank * share
-        seeds = [_hash(seed, step, first + i) for i in range(share)]
+        seeds = [_seed(seed, step, first + i) for i in range(share)]
         return self.collect(chosen[first : first + share], seeds, flips=flips, step=step)
 
     def all(self, size: int) -> Iterator[Problem]:
-        """Every slice once, always in the same order and with the same random numbers."""
+        """Yield every slice once, always in the same order and with the same random seeds."""
         for group in self.groups:
             for i in range(0, len(group), size):
                 yield self.collect(group[i : i + size], seeds=group[i : i + size])
@@ -114,9 +117,9 @@ class PreparedSlices:
             if all(name in item for item in items)
         }
         if flips:
-            coin = torch.tensor([[seed >> 7 & 1, seed >> 8 & 1] for seed in seeds], device=self._device).bool()
+            which = torch.tensor([[seed >> 7 & 1, seed >> 8 & 1] for seed in seeds], device=self._device).bool()
             for name in fields.keys() - {"sigma"}:
-                fields[name] = _flip(_flip(fields[name], -2, coin[:, 0]), -1, coin[:, 1])
+                fields[name] = _flip(_flip(fields[name], -2, which[:, 0]), -1, which[:, 1])
         return Problem(
             SenseOperator(fields["maps"], fields["mask"]),
             fields["kspace"],
@@ -142,6 +145,9 @@ def _flip(tensor: Tensor, axis: int, which: Tensor) -> Tensor:
     return torch.where(which.reshape(-1, *(1,) * (tensor.ndim - 1)), mirror(tensor, axis), tensor)
 
 
-def _hash(*parts: Any) -> int:
-    """A seed from numbers and words, the same on every machine: 62 bits, the lowest 0, so that seed + 1 is unused."""
+def _seed(*parts: Any) -> int:
+    """Return a seed made from numbers and words, the same on every machine.
+
+    It has 62 bits, of which the lowest is 0: seed + 1 is free for another purpose.
+    """
     return int.from_bytes(hashlib.sha256(repr(parts).encode()).digest()[:8], "big") >> 3 << 1

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from upmri.core.device import pick_device
 
 # Time limit for work that one process does alone while the others wait, such as preparing slices.
-_PATIENCE = timedelta(days=7)
+_LONGEST_WAIT = timedelta(days=7)
 
 
 @dataclass(frozen=True)
@@ -42,21 +42,21 @@ class Process:
             dist.init_process_group("nccl" if where.type == "cuda" else "gloo")
             if where.type != "cuda":  # its threads must not outlive the interpreter; NCCL's might wait for the others
                 atexit.register(dist.destroy_process_group)
-        group = dist.new_group(backend="gloo", timeout=_PATIENCE) if world > 1 else None
+        group = dist.new_group(backend="gloo", timeout=_LONGEST_WAIT) if world > 1 else None
         return cls(int(os.environ.get("RANK", "0")), world, where, group)
 
     @property
     def leads(self) -> bool:
-        """Whether this process writes."""
+        """Whether this is the process that prepares slices and writes files."""
         return self.rank == 0
 
     def wait(self) -> None:
-        """Wait until all processes are here."""
+        """Wait until all processes have called this."""
         if self.world > 1:
             dist.barrier(self.group)
 
     def mean(self, values: Tensor) -> Tensor:
-        """Mean over all processes."""
+        """Return the mean over all processes."""
         if self.world > 1:
             dist.all_reduce(values)
         return values / self.world
@@ -85,13 +85,13 @@ class PassNetwork:
 
     @torch.no_grad()
     def refresh(self) -> None:
-        """Copy the trained weights."""
+        """Copy the trained weights into the network for the passes."""
         if self._copied:
             torch._foreach_copy_(self._working, self._kept)
 
     @torch.no_grad()
     def hand_over(self) -> None:
-        """Copy the gradients to the trained weights."""
+        """Move the gradients of the passes to the trained weights."""
         if self._copied:
             for kept, working in zip(self._kept, self._working, strict=True):
                 assert working.grad is not None  # noqa: S101

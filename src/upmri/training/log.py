@@ -7,7 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from upmri.core.errors import InputError
+from upmri.formats import atomic
 from upmri.training.config import TrainConfig
+
+_GAIN, _OLD = "held_out_gain", "held_out"
 
 
 class TrainingLog:
@@ -34,10 +37,9 @@ class TrainingLog:
             return
         lines = self._path.read_text(errors="replace").splitlines() if self._path.exists() else []
         entries = [entry for line in lines if (entry := _parse(line)) is not None and entry["step"] <= step]
-        stage = self._path.with_name(f".{self._path.name}.new")
-        stage.write_text("".join(json.dumps(entry) + "\n" for entry in entries))
-        stage.replace(self._path)
-        self.last_validation = next((entry for entry in reversed(entries) if "held_out_gain" in entry), None)
+        with atomic.staged(self._path, overwrite=True) as stage:
+            stage.write_text("".join(json.dumps(entry) + "\n" for entry in entries))
+        self.last_validation = next((entry for entry in reversed(entries) if _GAIN in entry), None)
         if config.tensorboard:
             try:
                 from torch.utils.tensorboard import SummaryWriter
@@ -50,7 +52,7 @@ class TrainingLog:
         if not self._active:
             return
         entry = {"step": step, **values}
-        if "held_out_gain" in values:
+        if _GAIN in values:
             self.last_validation = entry
         with self._path.open("a") as file:
             file.write(json.dumps(entry) + "\n")
@@ -66,4 +68,7 @@ def _parse(line: str) -> dict[str, Any] | None:
         entry = json.loads(line)
     except ValueError:
         return None
-    return entry if isinstance(entry, dict) and isinstance(entry.get("step"), int) else None
+    if not isinstance(entry, dict) or not isinstance(entry.get("step"), int):
+        return None
+    # Older versions wrote the error over that of SENSE in dB, which is the negative of the gain.
+    return {_GAIN if key == _OLD else key: -value if key == _OLD else value for key, value in entry.items()}

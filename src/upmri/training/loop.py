@@ -103,17 +103,18 @@ class _Run:
         self.config, self.method, self.objective, self.process = config, method, objective, process
         self.slices, self.validation = slices, validation
         self.folder = Path(config.output)
-        self.kept = self.folder / "checkpoint.safetensors"
+        self.state_file = self.folder / "checkpoint.safetensors"
         self.network = _network(config, objective, process)
         self.average = {name: p.detach().clone() for name, p in self.network.named_parameters()}
         self.optimiser = torch.optim.AdamW(self.network.parameters(), lr=config.rate, weight_decay=config.weight_decay)
         self.fingerprint = _fingerprint(config, slices)
         self.step, seconds = 0, 0.0
-        if self.kept.exists():
-            facts = checkpoint.load_state(self.kept, self.network, self.average, self.optimiser)
+        if self.state_file.exists():
+            facts = checkpoint.load_state(self.state_file, self.network, self.average, self.optimiser)
             if json.dumps(rename_old_keys(json.loads(facts["config"])), sort_keys=True) != self.fingerprint:
                 raise InputError(
-                    "the configuration or the data changed; expected those that the run began with", path=self.kept
+                    "the configuration or the data changed; expected those that the run began with",
+                    path=self.state_file,
                 )
             self.step, seconds = facts["step"], facts["seconds"]
         self.passes = PassNetwork(self.network, process, half=config.precision == "bf16", compiled=config.compile)
@@ -130,7 +131,7 @@ class _Run:
         """Take one step, then log, validate and save if they are due."""
         config, done = self.config, self.step + 1
         rate = config.rate * _schedule(self.step, config)
-        self.recent.append(self._learn(rate))
+        self.recent.append(self._update(rate))
         self.step = done
         last = done == config.steps
         saves = last or done % config.save_every == 0
@@ -142,12 +143,12 @@ class _Run:
             self.log.write(done, **validate(*parts, config.batch))
         if saves and self.process.leads:
             facts = {"step": done, "seconds": self.seconds, "config": self.fingerprint}
-            checkpoint.save_state(self.kept, self.network, self.average, self.optimiser, facts)
+            checkpoint.save_state(self.state_file, self.network, self.average, self.optimiser, facts)
         if saves or validates:
             self.process.wait()
 
-    def _learn(self, rate: float) -> Tensor:
-        """Move the weights; return the loss and the gradient's norm, still on the device."""
+    def _update(self, rate: float) -> Tensor:
+        """Update the weights by one step; return the loss and the norm of the gradient, still on the device."""
         config = self.config
         self.optimiser.param_groups[0]["lr"] = rate
         torch.manual_seed(config.seed + self.step)  # for dropout
@@ -165,7 +166,7 @@ class _Run:
         norm = nn.utils.clip_grad_norm_(self.network.parameters(), config.clip)
         self.optimiser.step()
         self.optimiser.zero_grad(set_to_none=True)
-        _follow(self.average, self.network, min(config.ema, (self.step + 1) / (self.step + 10)))
+        _update_average(self.average, self.network, min(config.ema, (self.step + 1) / (self.step + 10)))
         return torch.stack([loss.detach(), norm.detach()])
 
     def _report(self, rate: float) -> None:
@@ -176,7 +177,9 @@ class _Run:
         self.log.write(self.step, loss=loss, gradient=norm, rate=rate, seconds=round(self.seconds, 2))
 
     def _diverged(self, step: int, why: str) -> DivergedError:
-        state = f"the last good state is in {self.kept}" if self.kept.exists() else "no earlier state was saved"
+        state = (
+            f"the last good state is in {self.state_file}" if self.state_file.exists() else "no earlier state was saved"
+        )
         return DivergedError(f"step {step}: {why}; {state}")
 
     def finish(self) -> Path:
@@ -215,7 +218,7 @@ class _Run:
 
 
 def _method(config: TrainConfig) -> tuple[type[Learned], Objective]:
-    """The method that is trained, and its objective."""
+    """Return the method that is trained, and its objective."""
     method = find_method(config.method)
     if method.weights_of is not None:
         raise InputError(f"{config.method!r} uses the weights of {method.weights_of!r}; train that", field="method")
@@ -245,7 +248,7 @@ def _network(config: TrainConfig, objective: Objective, process: Process) -> nn.
 
 
 def _data(config: TrainConfig, process: Process, progress: bool) -> tuple[PreparedSlices, PreparedSlices | None]:
-    """Prepare slices: the first process does it, the others wait and read them."""
+    """Prepare slices for training and validation: the first process does it, the others wait and read them."""
     cache = Path(config.cache or Path(config.output) / "cache")
     found: list[PreparedSlices | None] = []
     for turn in (True, False):
@@ -269,11 +272,11 @@ def _schedule(step: int, config: TrainConfig) -> float:
 
 
 @torch.no_grad()
-def _follow(average: dict[str, Tensor], network: nn.Module, decay: float) -> None:
+def _update_average(average: dict[str, Tensor], network: nn.Module, decay: float) -> None:
     torch._foreach_lerp_(list(average.values()), list(network.parameters()), 1 - decay)
 
 
 def _fingerprint(config: TrainConfig, slices: PreparedSlices) -> str:
-    """Settings and data that must be the same when a run is resumed."""
+    """Return settings and data, as text, that must be the same when a run is resumed."""
     facts = {key: value for key, value in asdict(config).items() if key not in _FREE}
     return json.dumps(facts | {"slices": hashlib.sha256(slices.names.encode()).hexdigest()}, sort_keys=True)

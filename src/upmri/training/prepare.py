@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import random
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, replace
@@ -17,6 +16,7 @@ from torch import Tensor
 from upmri.core.errors import InputError
 from upmri.core.progress import bar
 from upmri.core.scan import Scan
+from upmri.formats import atomic
 from upmri.physics.contrast import vary, with_fat
 from upmri.physics.espirit import estimate_maps
 from upmri.physics.fourier import ifft2c
@@ -28,29 +28,30 @@ from upmri.training.selection import Slice, draw_lines, keep_lines, select
 
 # Part of the name of a cached slice: raise it when what is cached changes.
 _VERSION = 3
-# Settings that decide over a slice, beside which it is.
-_DECIDE = ("accelerations", "acs", "anatomy", "coils", "counting", "lines", "noise", "varied")
+# Settings that the content of a simulated or undersampled slice depends on.
+_CONTENT = ("accelerations", "acs", "anatomy", "coils", "counting", "lines", "noise", "varied")
 # Share of the images given another contrast whose outermost layer becomes fat.
 _FAT = 0.6
 
 
 def prepare(config: DataConfig, cache: Path, *, workers: int = 1, progress: bool = False) -> list[Path]:
-    """Give every slice its maps and scale, once; return where they are kept.
+    """Prepare every slice with its coil maps and scale, once; return the files.
 
     Parameters
     ----------
     config
-        What to prepare.
+        Choice of slices, and settings of their simulation.
     cache
-        Folder for the prepared slices, named by what they were made of: nothing is made twice.
+        Folder for the prepared slices. The name of a file is a hash of everything that its content depends on, so that
+        no slice is prepared twice.
     workers
-        Processes.
+        Number of processes.
     progress
-        Show a bar.
+        Whether to show a bar with the remaining time.
     """
     found = select(config)
-    stamps = {path: _stamp(path, is_image) for path, is_image in {(at.path, at.is_image) for at in found}}
-    jobs = [_Job(at, _rate(at, config), config, stamps[at.path]) for at in found]
+    stamps = {path: _stamp(path, is_image) for path, is_image in {(item.path, item.is_image) for item in found}}
+    jobs = [_Job(item, _rate(item, config), config, stamps[item.path]) for item in found]
     if not jobs:
         raise InputError("expected scans or images, found none", field="train")
     cache.mkdir(parents=True, exist_ok=True)
@@ -80,21 +81,21 @@ class _Job:
 
     @property
     def key(self) -> str:
-        """What the slice is made of, and how."""
-        facts = [getattr(self.config, key) for key in _DECIDE] if self.acceleration else []
+        """Hash of everything that the content of the prepared slice depends on."""
+        facts = [getattr(self.config, key) for key in _CONTENT] if self.acceleration else []
         text = json.dumps([_VERSION, self.slice.name, self.stamp, self.slice.index, self.acceleration, facts])
         return hashlib.sha256(text.encode()).hexdigest()[:24]
 
 
-def _rate(at: Slice, config: DataConfig) -> float | None:
-    """The slice's acceleration, always the same."""
-    if not (at.is_image or config.undersample):
+def _rate(item: Slice, config: DataConfig) -> float | None:
+    """Acceleration of a slice, the same in every run; None for a scan that is used as it is."""
+    if not (item.is_image or config.undersample):
         return None
-    return config.accelerations[seed_for(at.name, at.index, 0) % len(config.accelerations)]
+    return config.accelerations[seed_for(item.name, item.index, 0) % len(config.accelerations)]
 
 
 def _stamp(path: Path, is_image: bool) -> str:
-    """What changes with a file: the content of images; size and time of scans, which may be large."""
+    """Text that changes with a file: a hash of images; path, size and time of scans, which may be large."""
     if is_image:
         return hashlib.sha256(path.read_bytes()).hexdigest()
     state = path.stat()
@@ -114,51 +115,49 @@ def _make(job: _Job, file: Path) -> None:
 
     scan, truth = _scan(job)
     mapped = scan if scan.maps is not None else estimate_maps(scan)
+    maps = mapped.maps
+    assert maps is not None  # noqa: S101
     problem = Problem.from_scan(mapped)
     if truth is not None:
-        assert mapped.maps is not None  # noqa: S101
-        maps = mapped.maps
         truth = (maps.conj() * truth).sum(1) if truth.ndim == 4 else truth * problem.operator.support
         truth = truth / problem.scale[:, None, None]
     columns = mapped.mask[0].any(0)
     if int(columns.sum()) <= 4:
         raise InputError(f"expected more than 4 lines, got {int(columns.sum())}", field="mask")
-    assert mapped.maps is not None  # noqa: S101
     tensors = {
         "kspace": problem.kspace[0][..., columns],
-        "maps": mapped.maps[0],
+        "maps": maps[0],
         "mask": mapped.mask[0],
         "sigma": problem.sigma[0],
     } | ({} if truth is None else {"reference": truth[0]})
-    stage = file.with_suffix(f".{os.getpid()}")
-    save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, stage)
-    stage.replace(file)
+    with atomic.staged(file, overwrite=True) as stage:
+        save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, stage)
 
 
 def _scan(job: _Job) -> tuple[Scan, Tensor | None]:
-    """The scan, and the truth: an image, or, where its maps are to be estimated, which carry a phase, coil images."""
+    """Return the scan and its ground truth: an image, or coil images where maps, which carry a phase, are estimated."""
     from upmri.formats import load, load_images
 
-    at, config = job.slice, job.config
+    item, config = job.slice, job.config
     if job.acceleration is None:
-        scan = load(at.path, at.index)
+        scan = load(item.path, item.index)
         known = scan.maps is not None and scan.reference is not None
         return scan, scan.maps * scan.reference[:, None] if known else scan.reference  # type: ignore[operator, index]
-    seed = seed_for(at.name, at.index, job.acceleration)
-    if at.is_image:
-        dice, (low, high) = random.Random(seed), config.noise  # noqa: S311
-        sigma = low * (high / low) ** dice.random() if high > low else low
-        image = load_images(at.path)[at.index]
-        if dice.random() < config.varied:
+    seed = seed_for(item.name, item.index, job.acceleration)
+    if item.is_image:
+        rng, (low, high) = random.Random(seed), config.noise  # noqa: S311
+        sigma = low * (high / low) ** rng.random() if high > low else low
+        image = load_images(item.path)[item.index]
+        if rng.random() < config.varied:
             generator = torch.Generator().manual_seed(seed)
             image = vary(np.abs(image), generator)
-            image = with_fat(image, generator) if dice.random() < _FAT else image
+            image = with_fat(image, generator) if rng.random() < _FAT else image
         full = simulate(image, config.coils, 1, acs=0, noise=sigma, seed=seed % 2**31, anatomy=config.anatomy)
         assert full.maps is not None  # noqa: S101
         assert full.reference is not None  # noqa: S101
         truth = full.maps * full.reference[:, None]
     else:
-        full = load(at.path, at.index)
+        full = load(item.path, item.index)
         truth = ifft2c(full.kspace)
     lines = draw_lines(config, full.matrix[1], job.acceleration, seed % 2**31)
     return replace(keep_lines(full, lines), maps=None, reference=None), truth

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from upmri.core.errors import InputError
 from upmri.core.scan import Scan
-from upmri.formats.files import find_files
+from upmri.formats.folders import find_files
 from upmri.physics.espirit import estimate_maps
 from upmri.physics.fourier import ifft2c
 from upmri.physics.masks import Counting, equispaced, random_lines, seed_for

@@ -1,4 +1,4 @@
-"""The card of a weights file: JSON in the header of a safetensors file that says how the weights were made."""
+"""The card of a weights file: JSON in the header of a safetensors file that describes how the weights were trained."""
 
 from __future__ import annotations
 

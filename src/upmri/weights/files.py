@@ -59,8 +59,6 @@ def _load(path: Path, source: str, changed: int, size: int, device: str) -> Prio
         objective = build(kind, header.get("objective"), "objective")
     except InputError as error:
         raise error.within(path=path) from error
-    except OverflowError as error:
-        raise InputError(shorten(error), path=path) from error
     with torch.device("meta"):
         network = objective.network()
     expected = {name: tuple(tensor.shape) for name, tensor in network.state_dict().items()}
@@ -75,8 +73,8 @@ def _load(path: Path, source: str, changed: int, size: int, device: str) -> Prio
         raise InputError(f"damaged ({shorten(error)})", path=path) from error
     found = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
     if expected != found:
-        odd = sorted({*expected.items()} ^ {*found.items()})[0]
-        raise InputError(f"its tensors do not fit its objective, for example {shorten(odd)}", path=path)
+        different = sorted({*expected.items()} ^ {*found.items()})[0]
+        raise InputError(f"its tensors do not fit its objective, for example {shorten(different)}", path=path)
     known = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
     if not all(tensor.dtype in known for tensor in tensors.values()):
         raise InputError("expected tensors of floating-point numbers, of 16 bits or more", path=path)
@@ -91,7 +89,7 @@ def _load(path: Path, source: str, changed: int, size: int, device: str) -> Prio
 def save_weights(
     path: Path, tensors: Mapping[str, Tensor], method: str, objective: Objective, card: Mapping[str, Any]
 ) -> Path:
-    """Write weights in half precision, whole or not at all."""
+    """Write weights in half precision; the file appears complete or not at all."""
     from safetensors.torch import save as serialise
 
     header = {"format": FORMATS[-1], "method": method, "objective": asdict(objective), **card}

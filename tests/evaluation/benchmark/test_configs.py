@@ -38,10 +38,8 @@ def test_every_row_can_be_trained(path, trained):
 
 def test_the_brain_has_every_method():
     rows = {entry.method for entry in read_config(CONFIGS / "benchmark" / "brain.yaml").entries}
-    assert rows == set(method_names()) - {
-        "dps",
-        "ambient",
-    }  # whose weights are not kept, or which take a thousand evaluations
+    # The weights of ambient are not kept, and dps takes a thousand evaluations.
+    assert rows == set(method_names()) - {"dps", "ambient"}
 
 
 def test_the_highest_rates_leave_lines_to_calibrate_and_lines_to_draw():

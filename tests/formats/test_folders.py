@@ -5,7 +5,7 @@ import json
 import pytest
 
 from upmri import InputError
-from upmri.formats.files import find_files
+from upmri.formats.folders import find_files
 
 
 @pytest.fixture

@@ -1,0 +1,163 @@
+"""Methods and weights: by name, class, instance, file or loaded prior; errors come before the work begins."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+import upmri
+from upmri import InputError
+from upmri.inference.choice import build_method, complete
+from upmri.methods import Learned, find_method
+from upmri.methods.cg_sense import CgSense
+from upmri.methods.sense import Sense
+from upmri.methods.upmri import Upmri
+from upmri.physics.operator import IdentityOperator
+from upmri.physics.problem import Problem
+from upmri.weights.catalogue import available
+from upmri.weights.files import load_prior, save_weights
+
+IMAGES = upmri.demo.brain()[:, ::3, ::3]
+
+
+@pytest.fixture(scope="module")
+def scan():
+    return upmri.simulate(IMAGES[:1], coils=4, acceleration=2, noise=0.02)
+
+
+@pytest.fixture
+def models(tmp_path, monkeypatch):
+    """``models(name, coils)``: available weights of MoDL that were trained on scans of so many coils."""
+    monkeypatch.setenv("UPMRI_MODELS", str(tmp_path))
+    objective = find_method("modl").objective(unrolls=2, layers=3, width=8)
+
+    def make(name, coils=4):
+        card = {"data": {"coils": coils}}
+        return save_weights(tmp_path / f"{name}.safetensors", objective.network().state_dict(), "modl", objective, card)
+
+    return make
+
+
+@pytest.mark.parametrize("method", ["cg-sense", CgSense, CgSense(), CgSense(steps=7)])
+def test_a_method_by_name_class_or_instance(method):
+    assert build_method(method, steps=3, damping=None) == CgSense(steps=3)
+    assert build_method(method).steps == (7 if method == CgSense(steps=7) else 10)
+
+
+@pytest.mark.parametrize(
+    ("method", "settings", "match"),
+    [
+        ("sense", {"steps": 3}, "not a setting of sense, which has damping"),
+        (Sense, {"steps": 3}, "not a setting of sense, which has damping"),
+        (Sense(), {"steps": 3}, "not a setting of sense, which has damping"),
+        ("zero-filled", {"damping": 3}, "not a setting of zero-filled, which has no settings"),
+        ("sense", {"model": "brain"}, "not a setting of sense"),
+        ("modl", {"cascades": 3}, "not a setting of modl, which has model"),
+    ],
+)
+def test_unknown_settings_are_refused(method, settings, match):
+    with pytest.raises(InputError, match=match) as error:
+        build_method(method, **settings)
+    assert [error.value.field] == list(settings)
+
+
+def test_settings_are_checked_by_the_method():
+    with pytest.raises(InputError) as error:
+        build_method(CgSense(), steps=0)
+    assert error.value.field == "steps"
+
+
+@pytest.mark.parametrize("given", ["name", "path", "text", "prior"])
+def test_weights_by_name_file_or_loaded(scan, models, given):
+    file = models("heads")
+    model = {"name": "heads", "path": file, "text": str(file), "prior": load_prior(file)}[given]
+    method, facts = complete(build_method("modl", model=model), Problem.from_scan(scan))
+    assert isinstance(method, Learned)
+    assert method.prior.digest == load_prior(file).digest
+    assert method.settings["model"] == ("heads" if given == "name" else str(file))
+    assert facts == {}
+
+
+def test_methods_without_weights_are_complete(scan):
+    method = Sense()
+    assert complete(method, Problem.from_scan(scan)) == (method, {})
+
+
+@pytest.mark.parametrize("model", ["nowhere", "nowhere.safetensors", "\0", "a" * 5000])
+def test_weights_that_do_not_exist(model):
+    with pytest.raises(InputError, match="neither a file nor one of") as error:
+        build_method("upmri", model=model)
+    assert error.value.field == "model"
+
+
+def test_weights_of_another_method_are_refused_before_the_work_begins(models):
+    with pytest.raises(InputError, match="has weights of modl, expected some of ddnm") as error:
+        build_method("dds", model=models("heads"))
+    assert error.value.field == "model"
+    with pytest.raises(InputError, match="has weights of upmri, expected some of modl") as error:
+        build_method("modl", model=upmri.prior("brain"))
+    assert error.value.field == "model"
+
+
+def test_weights_are_taken_when_only_one_file_is_available(models, scan):
+    with pytest.raises(InputError, match="no weights of modl are available; give a file .*UPMRI_MODELS") as error:
+        build_method("modl")
+    assert error.value.field == "model"
+    models("heads")
+    problem = Problem.from_scan(scan)
+    assert complete(build_method("modl"), problem)[0].settings["model"] == "heads"
+    models("hearts")
+    with pytest.raises(InputError, match="choose weights of modl: heads, hearts") as error:
+        complete(build_method("modl"), problem)
+    assert error.value.field == "model"
+
+
+def test_upmri_takes_the_weights_with_the_largest_gain(scan):
+    problem = Problem.from_scan(scan)
+    method, facts = complete(Upmri(), problem)
+    gains = {name: complete(Upmri(model=name), problem)[1]["held_out_gain"] for name in available("upmri")}
+    assert method.prior.source == max(gains, key=gains.get)
+    assert facts == {"held_out_gain": max(gains.values())}
+
+
+def test_without_a_test_weights_must_be_given(scan):
+    problem = Problem.from_scan(scan)
+    method, facts = complete(Upmri(model="brain"), problem, test=False)
+    assert (method.prior.source, facts) == ("brain", {})
+    with pytest.raises(InputError, match="choose weights of upmri: .*brain") as error:
+        complete(Upmri(), problem, test=False)
+    assert error.value.field == "model"
+
+
+def test_an_operator_without_lines_needs_a_name():
+    image = torch.ones(1, 32, 32, dtype=torch.complex64)
+    problem = Problem(IdentityOperator(image.shape), image, sigma=0.1)
+    assert complete(Upmri(model="brain"), problem)[1] == {}
+    with pytest.raises(InputError) as error:
+        complete(Upmri(), problem)
+    assert error.value.field == "model"
+
+
+def test_one_coil_is_refused_by_weights_from_many(models):
+    scan = upmri.simulate(IMAGES[:1], coils=1, acceleration=2)
+    match = "has one coil, and many was trained on scans of 4; use a classical"
+    with pytest.raises(InputError, match=match) as error:
+        upmri.reconstruct(scan, "modl", model=models("many").stem, device="cpu")
+    assert error.value.field == "kspace"
+    assert upmri.reconstruct(scan, "modl", model=models("one", 1), device="cpu").image.isfinite().all()
+
+
+def test_too_few_calibration_lines(models):
+    bare = replace(upmri.simulate(IMAGES[:1], coils=4, acceleration=2, acs=2), maps=None)
+    models("heads")
+    with pytest.raises(InputError, match="fully sampled lines around the centre of k-space, found .; give coil maps"):
+        upmri.reconstruct(bare, "modl", device="cpu")
+
+
+def test_the_file_of_weights_is_named_in_errors(tmp_path):
+    damaged = Path(tmp_path / "damaged.safetensors")
+    damaged.write_bytes(b"not weights")
+    with pytest.raises(InputError) as error:
+        build_method("upmri", model=damaged)
+    assert error.value.path == str(damaged)

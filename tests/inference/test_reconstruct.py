@@ -1,0 +1,254 @@
+"""Reconstruction of scans and problems: everything that is the same for all methods."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+import upmri
+from upmri import InputError
+from upmri.evaluation import evaluate
+from upmri.inference.choice import build_method
+from upmri.inference.reconstruct import Session, reconstruct_slices
+from upmri.methods import find_method
+from upmri.methods.cg_sense import CgSense
+from upmri.physics.fourier import fft2c, ifft2c
+from upmri.physics.masks import random_lines
+from upmri.physics.operator import Operator
+from upmri.physics.problem import Problem
+from upmri.physics.sense import SenseOperator, sense_damping
+
+CLASSICAL = ("zero-filled", "sense", "cg-sense", "l1-wavelet")
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="module")
+def scan():
+    return upmri.simulate(upmri.demo.brain()[:2], coils=8, acceleration=4, noise=0.01)
+
+
+@pytest.fixture(scope="module")
+def small():
+    return upmri.simulate(upmri.demo.brain()[:2, ::3, ::3], coils=4, acceleration=2, acs=10, noise=0.02)
+
+
+# Scans.
+
+
+@pytest.mark.parametrize("name", CLASSICAL)
+def test_names_and_settings(name, scan):
+    assert find_method(name).name == name
+    assert find_method(name).summary
+    rec = upmri.reconstruct(scan, name)
+    assert rec.method == name
+    assert rec.image.shape == scan.reference.shape
+    assert rec.image.dtype == torch.complex64
+    assert rec.settings["seed"] == 0
+    assert rec.seconds > 0
+    assert torch.equal(rec.reference, scan.reference)
+    assert rec.versions.keys() == {"upmri", "torch"}
+
+
+@pytest.mark.parametrize("method", ["cg-sense", CgSense, CgSense(steps=3)])
+def test_a_method_by_name_class_or_instance(small, method):
+    rec = upmri.reconstruct(small, method, steps=4)
+    assert (rec.method, rec.settings) == ("cg-sense", {"steps": 4, "seed": 0})
+    assert torch.equal(rec.image, upmri.reconstruct(small, "cg-sense", steps=4).image)
+
+
+def test_a_model_by_name_file_or_loaded(small):
+    from upmri.weights.catalogue import find_weights
+
+    one, *others = (
+        upmri.reconstruct(small, model=model, device="cpu")
+        for model in ("brain", find_weights("brain"), str(find_weights("brain")), upmri.prior("brain"))
+    )
+    for other in others:
+        assert torch.equal(one.image, other.image)
+        assert one.settings["sha256"] == other.settings["sha256"]
+        assert one.settings["held_out_gain"] == other.settings["held_out_gain"]
+    assert one.method == "upmri"
+
+
+@pytest.mark.parametrize("kind", [torch.Tensor, np.ndarray])
+def test_kspace_alone(scan, kind):
+    """Maps, mask and noise level are found; with or without a slice axis."""
+    kspace = scan.kspace if kind is torch.Tensor else scan.kspace.numpy()
+    rec = upmri.reconstruct(kspace, "sense")
+    assert torch.equal(rec.image, upmri.reconstruct(upmri.Scan(kspace=scan.kspace), "sense").image)
+    assert torch.equal(upmri.reconstruct(kspace[0], "sense").image, rec.image[:1])
+
+
+def test_order_of_quality(scan):
+    score = {name: evaluate(upmri.reconstruct(scan, name))["psnr"] for name in CLASSICAL}
+    assert score["sense"] > score["zero-filled"] + 2
+    assert score["cg-sense"] > score["zero-filled"] + 2
+    assert score["l1-wavelet"] >= score["sense"]
+
+
+@pytest.mark.parametrize("name", CLASSICAL)
+def test_the_result_scales_with_the_scan(name, scan):
+    fainter = upmri.Scan(kspace=1e-5 * scan.kspace, mask=scan.mask, maps=scan.maps, noise=1e-5 * scan.noise)
+    one, other = upmri.reconstruct(scan, name).image, upmri.reconstruct(fainter, name).image
+    assert (1e5 * other - one).norm() < 1e-3 * one.norm()
+
+
+@pytest.mark.parametrize("name", CLASSICAL)
+def test_a_slice_alone_is_the_slice_in_the_volume(name, scan):
+    assert torch.equal(upmri.reconstruct(scan, name).image[1:], upmri.reconstruct(scan[1], name).image)
+
+
+def test_maps_and_noise_are_estimated(scan):
+    bare = replace(scan, maps=None, noise=None)
+    estimated, given = evaluate(upmri.reconstruct(bare, "sense")), evaluate(upmri.reconstruct(scan, "sense"))
+    assert estimated["psnr"] > given["psnr"] - 2
+
+
+def test_slices_may_be_a_stream(small):
+    """Only one of them is in memory at a time; position and name are those of the first."""
+    named = replace(small, name="head", spacing=(1.0, 2.0, 3.0))
+    slices = (named[i] for i in range(2))
+    rec = reconstruct_slices(slices, 2, "sense", seed=0, device="cpu", progress=False)
+    assert torch.equal(rec.image, upmri.reconstruct(small, "sense", device="cpu").image)
+    assert (rec.name, rec.spacing) == ("head", (1.0, 2.0, 3.0))
+    assert torch.equal(rec.reference, small.reference)
+
+
+def test_a_session_chooses_weights_with_the_first_slice(small):
+    session = Session(build_method("upmri"), CPU, seed=0)
+    assert session.facts is None
+    session(small[0])
+    facts = session.facts
+    method = session.method
+    session(small[1])
+    assert session.facts is facts
+    assert session.method is method
+    assert session.settings["held_out_gain"] == facts["held_out_gain"]
+    untested = Session(build_method("upmri", model="brain"), CPU, seed=0, test=False)
+    untested(small[0])
+    assert untested.facts == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "field"),
+    [
+        ("magic", {}, "method"),
+        ("sense", {"steps": 3}, "steps"),
+        ("zero-filled", {"damping": 3}, "damping"),
+        ("sense", {"samples": 4}, "samples"),
+        ("sense", {"model": "brain"}, "model"),
+        ("sense", {"damping": 0.0}, "damping"),
+        ("sense", {"damping": float("nan")}, "damping"),
+        ("cg-sense", {"steps": 0}, "steps"),
+        ("sense", {"device": "tpu"}, "device"),
+        ("sense", {"device": "cuda:77"}, "device"),
+    ],
+)
+def test_wrong_settings(small, name, settings, field):
+    with pytest.raises(InputError) as error:
+        upmri.reconstruct(small, name, **settings)
+    assert error.value.field == field
+
+
+def test_one_sample_is_the_image_of_every_method(small):
+    assert upmri.reconstruct(small, "sense", samples=1).samples is None
+
+
+def test_no_calibration_lines(scan):
+    mask = torch.arange(96)[None, None].expand(2, 1, -1) % 4 == 0
+    bare = upmri.Scan(kspace=0 * scan.kspace + mask[:, None] * (1 + 1j))
+    with pytest.raises(InputError, match="fully sampled lines"):
+        upmri.reconstruct(bare, "sense")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "gain"), [("every 4th", 8.0), ("random", 2.0)], ids=["24 + every 4th (R 2.6)", "24 + 8 random (R 4)"]
+)
+def test_real_brain(data, pattern, gain):
+    """The scan's own k-space, maps from the undersampled calibration lines."""
+    kspace = upmri.load(data / "scans" / "invivo_brain_16ch_kspace.npy").kspace
+    if pattern == "random":
+        mask = random_lines(128, 4, acs=24, seed=0)
+    else:
+        mask = torch.zeros(1, 128, dtype=torch.bool)
+        mask[:, 52:76] = True
+        mask[:, ::4] = True
+    scan = upmri.estimate_maps(upmri.Scan(kspace=kspace * mask))
+    reference = (scan.maps.conj() * ifft2c(kspace)).sum(1)
+    scan = replace(scan, reference=reference)
+    score = {name: evaluate(upmri.reconstruct(scan, name))["psnr"] for name in CLASSICAL}
+    assert score["sense"] > score["zero-filled"] + gain
+    assert score["l1-wavelet"] >= score["sense"]
+
+
+# Problems with an operator of the user.
+
+
+class Own(Operator):
+    """A user's operator: coils and lines, in NumPy's or torch's functions, with nothing else."""
+
+    def __init__(self, maps, mask):
+        self.maps, self.lines = maps, mask
+        self.shape = (len(maps), *maps.shape[-2:])
+
+    def forward(self, image):
+        return self.lines[:, None] * fft2c(self.maps * image[:, None])
+
+    def adjoint(self, data):
+        return (self.maps.conj() * ifft2c(self.lines[:, None] * data)).sum(1)
+
+
+@pytest.fixture(scope="module")
+def own(small):
+    return Problem(Own(small.maps, small.mask), small.kspace, sigma=small.noise, reference=small.reference)
+
+
+@pytest.mark.parametrize(
+    ("method", "settings"), [("zero-filled", {}), ("sense", {}), ("cg-sense", {}), ("upmri", {"model": "brain"})]
+)
+def test_an_operator_of_the_user(small, own, method, settings):
+    """The image is that of the package's operator, which is solved in another way."""
+    assert own.operator.mask is None
+    rec = upmri.reconstruct(own, method, **settings)
+    known = Problem(SenseOperator(small.maps, small.mask), small.kspace, sigma=small.noise)
+    expected = upmri.reconstruct(known, method, **settings).image
+    assert (rec.image - expected).norm() < 1e-4 * expected.norm()
+    assert rec.method == method
+    assert torch.allclose(rec.reference, small.reference, rtol=1e-5)
+    assert "held_out_gain" not in rec.settings  # it has no lines to hold out
+
+
+def test_sense_with_an_operator_of_the_user_agrees_with_dense_algebra(rng, dense):
+    operator = Own(rng(1, 3, 4, 6), torch.tensor([True, False, True, True, False, True])[None, None])
+    problem = Problem(operator, operator(rng(1, 4, 6)), sigma=torch.tensor(0.2).double())
+    A = dense(operator.forward, (1, 4, 6))
+    lam = sense_damping(0.2 / problem.scale).item()
+    expected = torch.linalg.solve(A.mH @ A + lam * torch.eye(24), A.mH @ problem._kspace.flatten())
+    found = find_method("sense")().reconstruct(problem) * problem.scale
+    assert torch.allclose(found.flatten(), expected, rtol=1e-4)
+    few = upmri.reconstruct(problem, "cg-sense", steps=24).image  # as many steps as unknowns
+    least = torch.linalg.lstsq(A, problem._kspace.flatten()[:, None], driver="gelsd").solution[:, 0]
+    assert (A @ few.flatten().to(A) - A @ least).norm() < 1e-3 * (A @ least).norm()
+
+
+def test_the_seed_of_a_problem_is_its_own(own):
+    rec = upmri.reconstruct(own.with_seeds(5), "l1-wavelet", steps=5)
+    assert rec.settings["seed"] == 5
+    assert not torch.equal(rec.image, upmri.reconstruct(own, "l1-wavelet", steps=5).image)
+
+
+def test_a_problem_without_a_noise_level(small):
+    problem = Problem(Own(small.maps, small.mask), small.kspace)
+    assert upmri.reconstruct(problem, "cg-sense").image.isfinite().all()
+    assert upmri.reconstruct(problem, "sense", damping=0.01).image.isfinite().all()
+    with pytest.raises(InputError) as error:
+        upmri.reconstruct(problem, "sense")
+    assert error.value.field == "sigma"
+
+
+@pytest.mark.parametrize("settings", [{"adapt": 2}, {"samples": 3}])
+def test_what_needs_lines_says_so(own, settings):
+    with pytest.raises(InputError) as error:
+        upmri.reconstruct(own, "upmri", model="brain", **settings)
+    assert error.value.field == "operator"

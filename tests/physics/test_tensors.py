@@ -1,0 +1,59 @@
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from upmri.core.errors import InputError
+from upmri.physics.operator import IdentityOperator
+from upmri.physics.tensors import as_tensor, each, holders, moved
+
+
+def test_as_tensor():
+    tensor = torch.ones(2)
+    assert as_tensor(tensor) is tensor
+    array = np.arange(6.0).reshape(2, 3)
+    assert as_tensor(array).data_ptr() == array.ctypes.data  # nothing is copied without need
+    array.setflags(write=False)
+    assert torch.equal(as_tensor(array[:, ::-1]), torch.from_numpy(array.copy()).flip(1))
+
+
+def test_holders_looks_into_containers_modules_and_operators():
+    tensor, operator = torch.ones(2), IdentityOperator((1, 2, 2))
+    module = nn.Linear(2, 2)
+    found = list(holders({"a": [tensor, (operator, "text")], "b": module, "c": 3}))
+    assert found[0] is tensor
+    assert found[1] is operator
+    assert len(found) == 4
+
+
+def test_moved_keeps_kinds_apart():
+    buffers = nn.BatchNorm1d(2)
+    buffers.register_buffer("maps", torch.ones(2, dtype=torch.complex64))
+    value = {"complex": torch.ones(1, dtype=torch.complex64), "list": [torch.ones(1)], "count": torch.ones(1).long()}
+    for target in (torch.complex128, torch.float64):
+        double = moved({**value, "module": buffers, "text": "kept"}, target)
+        assert double["complex"].dtype == torch.complex128
+        assert double["list"][0].dtype == torch.float64
+        assert double["count"].dtype == torch.int64
+        assert double["module"].maps.dtype == torch.complex128
+        assert double["module"].weight.dtype == torch.float64
+        assert double["text"] == "kept"
+    assert buffers.maps.dtype == torch.complex64
+    assert moved((torch.ones(1),), "meta")[0].device.type == "meta"
+
+
+def test_each_loops_over_leading_axes():
+    def apply(entry):
+        assert entry.shape == (3,)
+        return entry.numpy()[:2] * 2  # NumPy, and another shape
+
+    value = torch.arange(12.0).reshape(2, 2, 3).requires_grad_()
+    result = each(apply, value, (3,), "value")
+    assert torch.equal(result, 2 * value.detach()[..., :2])
+    assert each(apply, value[0, 0], (3,), "value").shape == (2,)
+    conjugate = torch.ones(3, dtype=torch.complex64).conj()
+    assert each(lambda entry: entry.numpy(), conjugate, (3,), "value").dtype == torch.complex64
+    for wrong in (torch.ones(2, 4), torch.tensor(1.0)):
+        with pytest.raises(InputError) as error:
+            each(apply, wrong, (3,), "value")
+        assert error.value.field == "value"

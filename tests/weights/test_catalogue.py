@@ -1,0 +1,79 @@
+import pytest
+
+from upmri.core.errors import InputError
+from upmri.inference.choice import build_method
+from upmri.methods.upmri import UpmriObjective
+from upmri.methods.upmri_paper import PaperObjective
+from upmri.weights import catalogue
+from upmri.weights.catalogue import available, find_weights, read_card, weight_names
+from upmri.weights.files import load_prior, save_weights
+
+
+def write(folder, name, method="upmri", objective=None, **card):
+    """Write untrained weights."""
+    objective = objective or UpmriObjective(cascades=1, width=4)
+    return save_weights(folder / f"{name}.safetensors", objective.network().state_dict(), method, objective, card)
+
+
+@pytest.fixture
+def shipped(tmp_path, monkeypatch):
+    """A package that ships weights of two methods."""
+    folder = tmp_path / "shipped"
+    folder.mkdir()
+    write(folder, "apples", about="ten apples")
+    write(folder, "pears", "upmri-paper", PaperObjective(size="tiny"))
+    (folder / "notes.txt").write_text("not weights")
+    monkeypatch.setattr(catalogue, "_FOLDER", folder)
+    return folder
+
+
+def test_shipped_weights_by_name(shipped):
+    assert weight_names() == ("apples", "pears")
+    assert find_weights("apples") == shipped / "apples.safetensors"
+    assert read_card("pears")["method"] == "upmri-paper"
+    assert load_prior("apples").card["about"] == "ten apples"
+    assert available("upmri") == ("apples",)
+    with pytest.raises(InputError, match="grapes is neither a file nor one of apples, pears") as error:
+        find_weights("grapes")
+    assert error.value.field == "model"
+
+
+def test_an_own_folder(shipped, tmp_path, monkeypatch):
+    own = tmp_path / "own"
+    own.mkdir()
+    write(own, "quinces", about="from the garden")
+    write(own, "apples", about="not these")
+    monkeypatch.setenv("UPMRI_MODELS", str(own))
+    assert weight_names() == ("apples", "pears", "quinces")
+    assert available("upmri") == ("apples", "quinces")
+    assert read_card("quinces")["about"] == "from the garden"
+    assert find_weights("apples") == shipped / "apples.safetensors"  # shipped weights are not replaced
+    for nowhere in (tmp_path / "nowhere", ""):
+        monkeypatch.setenv("UPMRI_MODELS", str(nowhere))
+        assert weight_names() == ("apples", "pears")
+
+
+@pytest.mark.parametrize("name", ["../good", "", ".", "\0", "a/b", "x" * 5000, "notes.txt"])
+def test_names_of_no_file(shipped, name):
+    with pytest.raises(InputError) as error:
+        find_weights(name)
+    assert error.value.field == "model"
+
+
+def test_without_any_weights(tmp_path, monkeypatch):
+    monkeypatch.setattr(catalogue, "_FOLDER", tmp_path)
+    assert weight_names() == ()
+    assert available("upmri") == ()
+    for method in ("upmri", "upmri-paper"):
+        with pytest.raises(InputError, match="no weights .*`upmri train` makes one") as error:
+            build_method(method)
+        assert error.value.field == "model"
+
+
+def test_the_folder_of_a_run_can_be_named(tmp_path, monkeypatch):
+    """The checkpoint beside the weights is not listed."""
+    write(tmp_path, "mine")
+    (tmp_path / "checkpoint.safetensors").write_bytes(b"of another kind")
+    monkeypatch.setenv("UPMRI_MODELS", str(tmp_path))
+    assert "checkpoint" not in weight_names()
+    assert "mine" in available("upmri")
