@@ -174,8 +174,9 @@ def _places() -> dict[str, str]:
         module, _, last = name.rpartition(".")
         places.setdefault(last, name)
         if not module.startswith("upmri.interop"):  # whose functions need other packages
-            found = getattr(pydoc.locate(module), last)
-            places[f"{found.__module__}.{found.__qualname__}"] = name
+            found = pydoc.locate(name)
+            if found is not None:  # autodoc warns of a name that does not exist
+                places[f"{found.__module__}.{found.__qualname__}"] = name
     return places
 
 
