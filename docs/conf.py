@@ -86,7 +86,8 @@ def _copy_scripts() -> None:
     shutil.rmtree(_SCRIPTS, ignore_errors=True)
     shutil.copytree(HERE.parent / "examples", _SCRIPTS, ignore=shutil.ignore_patterns("__pycache__", "README.md"))
     (_SCRIPTS / "GALLERY_HEADER.rst").write_text(
-        "Gallery\n=======\n\nShort scripts that run as they are, in seconds, on data that comes with the package.\n"
+        "Gallery\n=======\n\nShort scripts that run without changes, in seconds, on simulated scans. "
+        "Two need more: the radial scan needs mri-nufft, the brain in vivo a measured scan.\n"
     )
 
 
