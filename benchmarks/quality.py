@@ -24,7 +24,7 @@ import upmri
 from upmri.evaluation.metrics import psnr, ssim
 from upmri.formats import load_images
 from upmri.physics.masks import seed_for
-from upmri.weights import card
+from upmri.weights.catalogue import read_card
 
 GROUPS = {
     "brain_t1_stripped": ("brain", "head"),
@@ -100,7 +100,7 @@ def main() -> None:
                 results = {"sense": sense, "upmri": score(found, "upmri", options.device, model=models.get(name, name))}
                 for label, file in extra.items():
                     if label.startswith(name):
-                        results[label] = score(found, card(file)["method"], options.device, model=file)
+                        results[label] = score(found, read_card(file)["method"], options.device, model=file)
                 row = {"maps": maps, "group": group, "rate": rate, "slices": len(found), "lambda": round(damping, 5)}
                 for label, values in results.items():
                     row |= {f"{label} {metric}": mean(numbers) for metric, numbers in values.items()}

@@ -8,6 +8,7 @@ from torch.autograd import gradcheck, gradgradcheck
 from upmri.core.errors import InputError
 from upmri.physics import sense as module
 from upmri.physics.phantom import image
+from upmri.physics.problem import Problem
 from upmri.physics.sense import SenseOperator, sense_damping
 from upmri.physics.simulate import simulate
 
@@ -228,4 +229,5 @@ def test_unknowns_for_each_sample(rng):
     maps[1] = 0
     lines = torch.zeros(2, 1, 8)
     lines[:, 0, :4] = 1
-    assert SenseOperator(maps, lines).unknowns.tolist() == [0.5, 1 / 16]
+    problem = Problem(SenseOperator(maps, lines), torch.zeros_like(maps))
+    assert problem.unknowns.tolist() == [0.5, 1 / 16]

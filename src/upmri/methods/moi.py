@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from upmri.core.checks import in_range
-from upmri.learning.regions import outside_calibration
+from upmri.learning.regions import draw_per_slice, outside_calibration
 from upmri.learning.remeasure import inconsistency, sure_with_consistency
 from upmri.methods.backbones import MoDLBackbone
 from upmri.physics.problem import Problem
@@ -45,11 +45,9 @@ class MoiObjective(MoDLBackbone):
 
     def loss(self, network: nn.Module, problem: Problem) -> Tensor:
         """SURE and the inconsistency between two masks, relative to the energy of the samples, (slice,)."""
-        readout = problem.operator.shape[-2]
 
         def gap(image: Tensor) -> Tensor:
-            pairs = zip(problem.lines, problem.generators, strict=True)
-            masks = torch.stack([redraw(mask, readout, generator) for mask, generator in pairs])
+            masks = torch.stack(draw_per_slice(redraw, problem))
             noise = problem.unit_noise(*problem.kspace.shape[1:])
             other = problem.operator.restrict(masks)
             return inconsistency(network, other, image, problem.sigma, noise, moving=self.moving)

@@ -201,7 +201,7 @@ class Problem:
 
     @property
     def unknowns(self) -> Tensor:
-        """Pixels of the support for each sampled position, (slice,)."""
+        """Pixels of the support for each sampled position, (slice,): R of an object that fills the field of view."""
         support = self.operator.support
         sampled = self.lines.float().mean((1, 2)).to(self.device)
         return (1 / sampled) * support.sum((1, 2)).clamp_min(1) / support[0].numel()

@@ -114,12 +114,6 @@ class SenseOperator(Operator):
         """R of each slice, (slice,)."""
         return 1 / self.mask.float().mean((1, 2))
 
-    @property
-    def unknowns(self) -> Tensor:
-        """Pixels of the support for each sampled position, (slice,): R of an object that fills the field of view."""
-        support = self.support
-        return self.acceleration * support.sum((1, 2)).clamp_min(1) / support[0].numel()
-
     def forward(self, image: Tensor) -> Tensor:
         """A x: (…, slice, H, W) → (…, slice, coil, H, W)."""
         return self.mask[:, None] * fft2c(self.maps * image[..., None, :, :])
