@@ -62,8 +62,8 @@ def train(
     >>> scan = upmri.simulate(torch.ones(8, 32, 32), coils=4, acceleration=1.5)
     >>> path = scan.save("scan.h5")
     >>> config = {
-    ...     "output": "run", "train": {"scans": ["scan.h5"]}, "steps": 2, "batch": 1, "device": "cpu",
-    ...     "objective": {"cascades": 1, "width": 4},
+    ...     "output": "run", "steps": 2, "batch": 1, "device": "cpu",
+    ...     "train": {"scans": ["scan.h5"]}, "objective": {"cascades": 1, "width": 4},
     ... }
     >>> weights = upmri.train(config)
     >>> upmri.reconstruct(scan[0], model=weights, device="cpu").image.shape
