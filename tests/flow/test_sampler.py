@@ -149,18 +149,18 @@ def test_the_network_is_evaluated_at_the_points_of_the_algorithm(toy, rng, sigma
     for z, t in backward:
         assert torch.allclose(z, (1 - t) * z0 + t * z1, rtol=1e-12)
     calls.clear()
-    Cyclic(5, RANK, null_noise=True, image_fed=True)(velocity, toy.operator, z0, sigma, generator)
+    Cyclic(5, RANK, null_noise=True, image_input=True)(velocity, toy.operator, z0, sigma, generator)
     zeta = noise(z0, generator.manual_seed(1))
     x1 = toy.inverse @ z1.flatten() + toy.null @ zeta.flatten()
     assert torch.allclose(calls[4][0].flatten(), x1, atol=1e-8)
 
 
-@pytest.mark.parametrize("image_fed", [False, True])
+@pytest.mark.parametrize("image_input", [False, True])
 @pytest.mark.parametrize("null_noise", [False, True])
-def test_without_noise_the_image_agrees_with_the_data(toy, rng, generator, null_noise, image_fed):
+def test_without_noise_the_image_agrees_with_the_data(toy, rng, generator, null_noise, image_input):
     """Projecting onto y(t) instead of y(t − 1/T) would leave (y₁ − y₀)/T."""
     x0 = rng(*SHAPE)
-    sampler = Cyclic(4, RANK, null_noise, image_fed)
+    sampler = Cyclic(4, RANK, null_noise, image_input)
     z0, noise_free = toy.operator.normal(x0), torch.zeros(1)
     x = sampler(network, toy.operator, z0, noise_free, generator)
     y0 = toy.operator.forward(x0)
@@ -268,7 +268,7 @@ def test_slices_draws_types_and_support(rng, generator, rows, null_noise):
     sigma = torch.tensor([1e-3, 0.2])
     operator = SenseOperator(maps, mask)
     z0 = operator.adjoint(rng(3, 2, 6, 16, 12, dtype=torch.complex64))
-    sampler = Cyclic(20, null_noise=null_noise, image_fed=null_noise)
+    sampler = Cyclic(20, null_noise=null_noise, image_input=null_noise)
     x = sampler(network, operator, z0, sigma, generator)
     assert x.shape == (3, 2, 16, 12)
     assert x.dtype == torch.complex64
@@ -291,7 +291,7 @@ def test_it_stays_on_its_device(generator):
     place = torch.device("meta")
     operator = SenseOperator(torch.ones(2, 3, 8, 8, dtype=torch.complex64, device=place), torch.ones(2, 1, 8) > 0)
     z0 = torch.ones(2, 8, 8, dtype=torch.complex64, device=place)
-    sampler = Cyclic(3, 4, null_noise=True, image_fed=True)
+    sampler = Cyclic(3, 4, null_noise=True, image_input=True)
     x = sampler(network, operator, z0, torch.ones(2, device=place), generator)
     assert x.device == place
     assert single_evaluation(network, operator, z0).device == place

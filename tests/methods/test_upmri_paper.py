@@ -43,29 +43,29 @@ def test_it_comes_without_weights(scan):
     assert error.value.field == "model"
 
 
-@pytest.mark.parametrize("image_fed", [False, True])
+@pytest.mark.parametrize("image_input", [False, True])
 @pytest.mark.parametrize("null_noise", [False, True])
-def test_it_runs_with_either_switch(scan, model, null_noise, image_fed):
-    rec = recon(scan, model, steps=3, null_noise=null_noise, image_fed=image_fed)
+def test_it_runs_with_either_switch(scan, model, null_noise, image_input):
+    rec = recon(scan, model, steps=3, null_noise=null_noise, image_input=image_input)
     assert rec.image.shape == scan.reference.shape
     assert rec.image.isfinite().all()
     assert (rec.image[(scan.maps == 0).all(1)] == 0).all()
     expected = {
         "steps": 3,
         "null_noise": null_noise,
-        "image_fed": image_fed,
+        "image_input": image_input,
         "single_evaluation": False,
         "model": str(model),
     }
     assert expected.items() <= rec.settings.items()
     assert rec.settings["sha256"] == load_prior(model).digest
-    assert torch.equal(rec.image, recon(scan, model, steps=3, null_noise=null_noise, image_fed=image_fed).image)
-    alone = recon(scan[1], model, steps=3, null_noise=null_noise, image_fed=image_fed).image
+    assert torch.equal(rec.image, recon(scan, model, steps=3, null_noise=null_noise, image_input=image_input).image)
+    alone = recon(scan[1], model, steps=3, null_noise=null_noise, image_input=image_input).image
     assert (rec.image[1:] - alone).norm() < 1e-4 * alone.norm()
 
 
 def test_the_published_noise_is_the_default_and_depends_on_the_seed(scan, model):
-    default, published = recon(scan, model, steps=2), recon(scan, model, steps=2, null_noise=True, image_fed=False)
+    default, published = recon(scan, model, steps=2), recon(scan, model, steps=2, null_noise=True, image_input=False)
     assert torch.equal(default.image, published.image)
     other = recon(scan, model, steps=2, seed=1).image
     assert (other - default.image).norm() > 0.1 * default.image.norm()

@@ -72,7 +72,7 @@ class Cyclic:
         Number k of conjugate gradient iterations for N⁺ and B_t.
     null_noise
         Whether to add the noise, η = 1, as in the paper.
-    image_fed
+    image_input
         Whether v is evaluated at x(t) instead of z(t) in the backward pass. The noise is then part of the input, and
         a network that treats x(t) as the A*y_t of a fully sampled scan can remove it.
     """
@@ -80,7 +80,7 @@ class Cyclic:
     steps: int = 10
     iterations: int = 30
     null_noise: bool = False
-    image_fed: bool = False
+    image_input: bool = False
 
     @torch.no_grad()
     def __call__(
@@ -121,7 +121,7 @@ class Cyclic:
             x = x + zeta - pseudo_inverse(operator, operator.normal(zeta))
         for i in range(self.steps, 0, -1):
             t, earlier = i / self.steps, (i - 1) / self.steps
-            point = x if self.image_fed else torch.lerp(adjoint, z1, t)
+            point = x if self.image_input else torch.lerp(adjoint, z1, t)
             x = x - _velocity(velocity, operator, point, t) / self.steps
             x = _consistent(x, operator, torch.lerp(adjoint, z1, earlier), self.iterations)
         return x

@@ -151,7 +151,7 @@ class UpmriPaper(Learned):
     null_noise
         Whether to put noise into the unmeasured subspace, as published. It never enters the network and stays in the
         image.
-    image_fed
+    image_input
         Whether to evaluate the velocity at x(t) in the backward pass, instead of at A*y(t).
     single_evaluation
         One evaluation instead of the algorithm.
@@ -167,7 +167,7 @@ class UpmriPaper(Learned):
     steps: int = 10
     iterations: int = 30
     null_noise: bool = True
-    image_fed: bool = False
+    image_input: bool = False
     single_evaluation: bool = False
 
     def reconstruct(self, problem: Problem) -> Tensor:
@@ -181,5 +181,5 @@ class UpmriPaper(Learned):
                 f"{self.prior.source} predicts no velocity at A*y_t, which Algorithm 1 needs; set single_evaluation",
                 field="model",
             )
-        cycle = Cyclic(self.steps, self.iterations, self.null_noise, self.image_fed)
+        cycle = Cyclic(self.steps, self.iterations, self.null_noise, self.image_input)
         return cycle(network, problem.operator, problem.adjoint, problem.sigma, problem.generators)
