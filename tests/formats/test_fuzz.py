@@ -237,7 +237,7 @@ def reconstruction(folder: Path) -> Path:
 
 @pytest.mark.parametrize("count", [QUICK, pytest.param(SOAK, marks=pytest.mark.soak)])
 @pytest.mark.parametrize("make", [nifti, nifti_2, image_npz, reconstruction])
-def test_damaged_images_and_reconstructions_are_read_or_refused(tmp_path, make, count, refused):
+def test_damaged_images_and_reconstructions_are_read_or_refused(tmp_path, make, count):
     path = make(tmp_path)
     whole, refused = path.read_bytes(), 0
     load = formats.load_reconstruction if make is reconstruction else formats.load_images
