@@ -49,7 +49,7 @@ def test_the_same_image_is_the_same_file(tmp_path, rec):
 
 def test_more_slices_than_nifti_counts_are_refused(tmp_path, refused):
     rec = Reconstruction(image=np.ones((40000, 1, 1), np.complex64))
-    with refused("32767", path="x.nii"):
+    with refused("32767", field="image"):
         save(rec, tmp_path / "x.nii")
     assert not list(tmp_path.iterdir())
 
