@@ -39,7 +39,16 @@ def run(tmp_path, monkeypatch, capsys, shipped, apples):
     (shipped / apples.name).write_bytes(apples.read_bytes())
     monkeypatch.chdir(tmp_path)
     # Nothing of the terminal or the environment changes what is printed.
-    for name in ("UPMRI_MODELS", "UPMRI_DATA", "RANK"):
+    for name in (
+        "UPMRI_MODELS",
+        "UPMRI_DATA",
+        "RANK",
+        "LOCAL_RANK",
+        "WORLD_SIZE",
+        "FORCE_COLOR",
+        "TTY_COMPATIBLE",
+        "TTY_INTERACTIVE",
+    ):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("OMP_WAIT_POLICY", "PASSIVE")  # set by the program; restored after the test
     monkeypatch.setattr(console, "out", Console(width=200, force_terminal=False))

@@ -18,8 +18,9 @@ SECRET = "wilhelmina"
 
 def run(*words, **environment):
     command = [sys.executable, "-m", "upmri", "doctor", *words]
-    env = {key: value for key, value in os.environ.items() if not key.startswith("UPMRI_")} | environment
-    return subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+    env = {key: value for key, value in os.environ.items() if not key.startswith("UPMRI_")}
+    env |= {"PYTHONIOENCODING": "utf-8", **environment}
+    return subprocess.run(command, env=env, capture_output=True, encoding="utf-8", check=False)
 
 
 def test_everything_works(tmp_path):

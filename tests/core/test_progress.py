@@ -6,10 +6,18 @@ from rich.console import Console
 from upmri.core.progress import bar
 
 
+@pytest.fixture(autouse=True)
+def environment(monkeypatch):
+    """Rich takes the kind and the width of the terminal from these variables."""
+    for name in ("FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "80")
+
+
 @pytest.fixture
 def terminal(monkeypatch):
     monkeypatch.setattr(Console, "is_terminal", property(lambda _: True))
-    monkeypatch.setenv("TERM", "xterm")
 
 
 def test_on_a_terminal(terminal, capsys):

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import re
-
 import numpy as np
 import pytest
 import torch
@@ -125,60 +123,60 @@ CIRCULAR["self"] = CIRCULAR
 
 
 @pytest.mark.parametrize(
-    ("field", "value", "complaint"),
+    ("field", "value", "word"),
     [
-        ("kspace", KSPACE.real, "expected a complex array, got float32"),
-        ("kspace", KSPACE != 0, "expected a complex array, got bool"),
-        ("kspace", KSPACE[0, 0], r"expected \(\[slice,\] coil, readout, phase\), none of them 0, got \(8, 6\)"),
-        ("kspace", KSPACE[None], r"got \(1, 2, 3, 8, 6\)"),
-        ("kspace", KSPACE[:0], r"got \(0, 3, 8, 6\)"),
-        ("kspace", NAN, "expected finite values"),
-        ("kspace", KSPACE.to(torch.complex128) * 1e200, "expected finite values"),
-        ("kspace", "text", "expected a numeric array or tensor"),
-        ("kspace", None, "expected a numeric array or tensor"),
-        ("kspace", [[1j], [1j, 2j]], "expected a numeric array or tensor, got list"),
-        ("kspace", np.array([object()]), "expected a numeric array or tensor, got an array of object"),
-        ("mask", torch.ones(5), r"for 2 slices of 8×6, got \(5,\)"),
-        ("mask", torch.ones(3, 1, 6), r"got \(3, 1, 6\)"),
-        ("mask", torch.ones(2, 4, 6), r"got \(2, 4, 6\)"),
-        ("mask", torch.ones(1, 2, 8, 6), r"got \(1, 2, 8, 6\)"),
-        ("mask", torch.full((6,), 2), "expected booleans"),
-        ("mask", torch.ones(6) * 1j, "expected booleans"),
-        ("mask", torch.full((6,), float("nan")), "expected booleans"),
-        ("mask", "text", "expected a numeric array"),
-        ("mask", [1, 1, 1, 1, 1, 0], "16 samples of kspace are not 0 where the mask says nothing was sampled"),
-        ("maps", KSPACE.real, "expected a complex array"),
-        ("maps", KSPACE[0], r"expected shape \(2, 3, 8, 6\), got \(3, 8, 6\)"),
-        ("maps", KSPACE[:, :2], r"expected shape \(2, 3, 8, 6\), got \(2, 2, 8, 6\)"),
-        ("maps", NAN, "expected finite values"),
-        ("reference", KSPACE, r"expected shape \(2, 8, 6\)"),
-        ("reference", KSPACE[0, 0], r"expected shape \(2, 8, 6\), got \(8, 6\)"),
-        ("reference", NAN[:, 0], "expected finite values"),
-        ("noise", -1, "expected a finite σ₀ ≥ 0"),
-        ("noise", float("nan"), "expected a finite σ₀ ≥ 0"),
-        ("noise", "much", "expected a finite σ₀ ≥ 0"),
-        ("noise", [1, 2], "expected a finite σ₀ ≥ 0"),
-        ("noise", torch.ones(2), "expected a finite σ₀ ≥ 0"),
-        ("spacing", (1, 2), "expected three lengths"),
-        ("spacing", (1, 2, 0), "expected three lengths"),
-        ("spacing", (1, 2, "thick"), "expected three lengths"),
-        ("spacing", 1.0, "expected three lengths"),
-        ("name", None, "expected text"),
-        ("meta", [1], "expected a dictionary, got list"),
-        ("meta", {1: 2}, "expected JSON-like values"),
-        ("meta", {"x": {"y": object()}}, "expected JSON-like values"),
-        ("meta", CIRCULAR, "expected JSON-like values"),
+        ("kspace", KSPACE.real, "float32"),
+        ("kspace", KSPACE != 0, "bool"),
+        ("kspace", KSPACE[0, 0], "(8, 6)"),
+        ("kspace", KSPACE[None], "got (1, 2, 3, 8, 6)"),
+        ("kspace", KSPACE[:0], "got (0, 3, 8, 6)"),
+        ("kspace", NAN, "finite"),
+        ("kspace", KSPACE.to(torch.complex128) * 1e200, "finite"),
+        ("kspace", "text", "numeric"),
+        ("kspace", None, "numeric"),
+        ("kspace", [[1j], [1j, 2j]], "list"),
+        ("kspace", np.array([object()]), "object"),
+        ("mask", torch.ones(5), "(5,)"),
+        ("mask", torch.ones(3, 1, 6), "got (3, 1, 6)"),
+        ("mask", torch.ones(2, 4, 6), "got (2, 4, 6)"),
+        ("mask", torch.ones(1, 2, 8, 6), "got (1, 2, 8, 6)"),
+        ("mask", torch.full((6,), 2), "booleans"),
+        ("mask", torch.ones(6) * 1j, "booleans"),
+        ("mask", torch.full((6,), float("nan")), "booleans"),
+        ("mask", "text", "numeric"),
+        ("mask", [1, 1, 1, 1, 1, 0], "16 samples"),
+        ("maps", KSPACE.real, "float32"),
+        ("maps", KSPACE[0], "got (3, 8, 6)"),
+        ("maps", KSPACE[:, :2], "got (2, 2, 8, 6)"),
+        ("maps", NAN, "finite"),
+        ("reference", KSPACE, "got (2, 3, 8, 6)"),
+        ("reference", KSPACE[0, 0], "got (8, 6)"),
+        ("reference", NAN[:, 0], "finite"),
+        ("noise", -1, "σ₀ ≥ 0"),
+        ("noise", float("nan"), "σ₀ ≥ 0"),
+        ("noise", "much", "σ₀ ≥ 0"),
+        ("noise", [1, 2], "σ₀ ≥ 0"),
+        ("noise", torch.ones(2), "σ₀ ≥ 0"),
+        ("spacing", (1, 2), "three lengths"),
+        ("spacing", (1, 2, 0), "three lengths"),
+        ("spacing", (1, 2, "thick"), "three lengths"),
+        ("spacing", 1.0, "three lengths"),
+        ("name", None, "text"),
+        ("meta", [1], "dictionary"),
+        ("meta", {1: 2}, "JSON"),
+        ("meta", {"x": {"y": object()}}, "JSON"),
+        ("meta", CIRCULAR, "JSON"),
     ],
 )
-def test_each_rule_names_its_field(field, value, complaint):
+def test_each_rule_names_its_field(field, value, word):
     with pytest.raises(InputError) as error:
         Scan(**{"kspace": KSPACE, field: value})
     assert error.value.field.split(".")[0] == field
-    assert re.search(complaint, error.value.message)
+    assert word in error.value.message
 
 
 def test_lines_marked_but_empty_are_refused():
-    with pytest.raises(InputError, match="2 lines are marked as sampled") as error:
+    with pytest.raises(InputError, match="2 lines") as error:
         Scan(kspace=zeroed(..., 3), mask=torch.ones(6))
     assert error.value.field == "mask"
 
@@ -188,13 +186,13 @@ def test_few_points_may_be_marked_but_empty():
     kspace[1, 0, :2, 0] = 0
     assert Scan(kspace=kspace, mask=mask).mask.all()
     kspace[1, 0, :3, 0] = 0  # over 1 % of its slice, though not of all
-    with pytest.raises(InputError, match="3 points are marked as sampled") as error:
+    with pytest.raises(InputError, match="3 points") as error:
         Scan(kspace=kspace, mask=mask)
     assert error.value.field == "mask"
 
 
 def test_a_slice_without_samples_is_refused():
-    with pytest.raises(InputError, match="nothing was sampled in slice 1") as error:
+    with pytest.raises(InputError, match="slice 1") as error:
         Scan(kspace=zeroed(1))
     assert error.value.field == "mask"
 
@@ -294,34 +292,34 @@ def test_one_image_may_come_without_the_slice_axis():
 
 
 @pytest.mark.parametrize(
-    ("field", "value", "complaint"),
+    ("field", "value", "word"),
     [
-        ("image", IMAGE[0, 0], r"expected \(slice, readout, phase\), got \(6,\)"),
-        ("image", IMAGE[:0], r"got \(0, 8, 6\)"),
-        ("image", IMAGE * float("nan"), "expected finite values"),
-        ("samples", IMAGE, r"expected n images of \(2, 8, 6\), got \(2, 8, 6\)"),
-        ("samples", IMAGE[None][:0], r"got \(0, 2, 8, 6\)"),
-        ("samples", 1.0, r"got \(\)"),
-        ("std", -IMAGE.abs(), "expected real values ≥ 0"),
-        ("std", IMAGE, "expected real values ≥ 0"),
-        ("std", IMAGE.abs()[:, :4], "expected shape"),
-        ("std", "text", "expected a numeric array"),
-        ("reference", IMAGE[:1], "expected shape"),
-        ("method", None, "expected text"),
-        ("settings", {"x": object()}, "expected JSON-like values"),
-        ("seconds", -1, "expected a finite duration"),
-        ("versions", {"upmri": 1}, "expected text"),
-        ("versions", "1", "expected a dictionary"),
-        ("spacing", (1,), "expected three lengths"),
-        ("name", 3, "expected text"),
-        ("meta", "text", "expected a dictionary"),
+        ("image", IMAGE[0, 0], "(6,)"),
+        ("image", IMAGE[:0], "got (0, 8, 6)"),
+        ("image", IMAGE * float("nan"), "finite"),
+        ("samples", IMAGE, "got (2, 8, 6)"),
+        ("samples", IMAGE[None][:0], "got (0, 2, 8, 6)"),
+        ("samples", 1.0, "got ()"),
+        ("std", -IMAGE.abs(), "real values"),
+        ("std", IMAGE, "real values"),
+        ("std", IMAGE.abs()[:, :4], "shape"),
+        ("std", "text", "numeric"),
+        ("reference", IMAGE[:1], "shape"),
+        ("method", None, "text"),
+        ("settings", {"x": object()}, "JSON"),
+        ("seconds", -1, "duration"),
+        ("versions", {"upmri": 1}, "text"),
+        ("versions", "1", "dictionary"),
+        ("spacing", (1,), "three lengths"),
+        ("name", 3, "text"),
+        ("meta", "text", "dictionary"),
     ],
 )
-def test_each_rule_of_a_reconstruction_names_its_field(field, value, complaint):
+def test_each_rule_of_a_reconstruction_names_its_field(field, value, word):
     with pytest.raises(InputError) as error:
         Reconstruction(**{"image": IMAGE, field: value})
     assert error.value.field.split(".")[0] == field
-    assert re.search(complaint, error.value.message)
+    assert word in error.value.message
 
 
 # --- repr -------------------------------------------------------------------------------------------------------------

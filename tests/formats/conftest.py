@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from upmri import Reconstruction, Scan
+from upmri import InputError, Reconstruction, Scan, load
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -16,6 +18,34 @@ Array = np.ndarray[Any, np.dtype[Any]]
 def noise(*shape: int, seed: int = 0) -> Array:
     rng = np.random.default_rng(seed)
     return (rng.standard_normal(shape) + 1j * rng.standard_normal(shape)).astype(np.complex64)
+
+
+@pytest.fixture(scope="session")
+def refused() -> Callable[..., AbstractContextManager[pytest.ExceptionInfo[InputError]]]:
+    """``with refused(word, field=…, path=…)``: an InputError of one line, with this word, of this field and path."""
+
+    @contextmanager
+    def expect(
+        word: str = "", *, field: str | None = None, path: str | Path | None = None
+    ) -> Iterator[pytest.ExceptionInfo[InputError]]:
+        with pytest.raises(InputError) as error:
+            yield error
+        assert (error.value.field, error.value.path) == (field, None if path is None else str(path))
+        assert word in error.value.message
+        assert len(str(error.value).splitlines()) == 1
+
+    return expect
+
+
+@pytest.fixture(scope="session")
+def refuse(refused: Callable[..., AbstractContextManager[object]]) -> Callable[..., None]:
+    """``refuse(path, word, field=…, **options)``: this file is refused as a scan."""
+
+    def check(path: Path, word: str = "", *, field: str | None = None, **options: Any) -> None:
+        with refused(word, field=field, path=path):
+            load(path, **options)
+
+    return check
 
 
 @pytest.fixture

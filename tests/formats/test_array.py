@@ -63,7 +63,7 @@ def test_the_mask_is_found_from_the_zeros(tmp_path, gaussian):
     assert torch.equal(load(tmp_path / "points.npy").mask, torch.from_numpy(points).expand(2, -1, -1))
 
 
-def test_forty_gigabytes_are_no_burden_when_one_slice_is_asked_for(tmp_path, gaussian):
+def test_forty_gigabytes_are_no_burden_when_one_slice_is_asked_for(tmp_path, gaussian, refuse):
     shape = (700_000, 2, 64, 64)
     with (tmp_path / "x.npy").open("wb") as file:
         np.lib.format.write_array_header_1_0(file, {"descr": "<c8", "fortran_order": False, "shape": shape})
@@ -72,8 +72,7 @@ def test_forty_gigabytes_are_no_burden_when_one_slice_is_asked_for(tmp_path, gau
         file.write(gaussian(2, 64, 64).tobytes())
         file.truncate(start + np.prod(shape, dtype=np.int64) * 8)  # a sparse file: the rest takes no space
     assert torch.equal(load(tmp_path / "x.npy", 600_000).kspace[0], torch.from_numpy(gaussian(2, 64, 64)))
-    with pytest.raises(InputError, match=r"x\.npy: 700000 of 700000 slices: .* GiB, more than the limit"):
-        load(tmp_path / "x.npy")
+    refuse(tmp_path / "x.npy", "limit", field="700000 of 700000 slices")
 
 
 def test_an_npz_names_the_fields_of_a_scan(tmp_path, gaussian):
@@ -107,23 +106,22 @@ def test_a_mask_may_be_shared_by_the_slices(tmp_path, gaussian, shape):
 
 
 @pytest.mark.parametrize(
-    ("fields", "complaint"),
+    ("fields", "word"),
     [
-        ({"maps": (3, 8, 6)}, r"maps: expected 4 slices like kspace, got \(3, 8, 6\)"),
-        ({"maps": (5, 3, 8, 6)}, "maps: expected 4 slices"),
-        ({"reference": (8, 6)}, "reference: expected 4 slices"),
-        ({"mask": (2, 1, 6)}, "mask: expected 4 slices"),
-        ({"spacing": (4,)}, "spacing: expected one value"),
-        ({"spacing": (2,)}, "spacing: expected three lengths"),
-        ({"noise": (2,)}, "noise: expected a finite"),
-        ({"name": ()}, "name: expected text"),
+        ({"maps": (3, 8, 6)}, "(3, 8, 6)"),
+        ({"maps": (5, 3, 8, 6)}, "(5, 3, 8, 6)"),
+        ({"reference": (8, 6)}, "(8, 6)"),
+        ({"mask": (2, 1, 6)}, "(2, 1, 6)"),
+        ({"spacing": (4,)}, "one value"),
+        ({"spacing": (2,)}, "three lengths"),
+        ({"noise": (2,)}, "finite"),
+        ({"name": ()}, "text"),
     ],
 )
-def test_fields_that_do_not_fit_are_named(tmp_path, gaussian, fields, complaint):
+def test_fields_that_do_not_fit_are_named(tmp_path, gaussian, fields, word, refuse):
     others = {name: gaussian(*shape) if name == "maps" else np.ones(shape) for name, shape in fields.items()}
     np.savez(tmp_path / "x.npz", kspace=gaussian(4, 3, 8, 6), **others)
-    with pytest.raises(InputError, match=rf"x\.npz: {complaint}"):
-        load(tmp_path / "x.npz", 0)
+    refuse(tmp_path / "x.npz", word, field=next(iter(fields)), slices=0)
 
 
 @pytest.mark.parametrize(
@@ -138,13 +136,12 @@ def test_fields_that_do_not_fit_are_named(tmp_path, gaussian, fields, complaint)
         np.array("text"),
     ],
 )
-def test_only_complex_arrays_of_three_or_four_axes_are_kspace(tmp_path, array):
+def test_only_complex_arrays_of_three_or_four_axes_are_kspace(tmp_path, array, refused):
     np.save(tmp_path / "x.npy", array)
     np.savez(tmp_path / "x.npz", kspace=array)
     for path in (tmp_path / "x.npy", tmp_path / "x.npz"):
-        with pytest.raises(InputError, match=r"expected a complex array \(coil") as error:
+        with refused("(coil, readout, phase)", field="kspace", path=path):
             open_source(path)
-        assert (error.value.path, error.value.field) == (str(path), "kspace")
 
 
 def test_an_archive_without_kspace_says_so(tmp_path):
@@ -156,11 +153,9 @@ def test_an_archive_without_kspace_says_so(tmp_path):
         assert (error.value.path, error.value.field) == (str(tmp_path / name), "kspace")
 
 
-def test_nan_is_named(tmp_path, gaussian):
+def test_nan_is_named(tmp_path, gaussian, refuse):
     kspace = gaussian(2, 3, 8, 6)
     kspace[1, 0, 0, 0] = np.nan
     np.save(tmp_path / "x.npy", kspace)
     assert len(load(tmp_path / "x.npy", 0)) == 1
-    with pytest.raises(InputError, match="kspace: expected finite values, found NaN") as error:
-        load(tmp_path / "x.npy")
-    assert error.value.path == str(tmp_path / "x.npy")
+    refuse(tmp_path / "x.npy", "finite", field="kspace")

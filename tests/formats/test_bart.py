@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from upmri import InputError, load
+from upmri import load
 from upmri.formats import open_source
 from upmri.physics.fourier import fft1c, fft2c, ifft2c
 
@@ -110,62 +110,51 @@ def test_three_encodings_with_a_2d_mask(tmp_path, gaussian):
         assert torch.equal(source.read("2:12:5").kspace, scan.kspace[2:12:5])
 
 
-def test_forty_gigabytes_are_no_burden_when_one_slice_is_asked_for(tmp_path, gaussian):
+def test_forty_gigabytes_are_no_burden_when_one_slice_is_asked_for(tmp_path, gaussian, refused):
     slices = 40 * 2**30 // (64 * 64 * 2 * 8)
     path = write(tmp_path / "x.cfl", gaussian(64, 64, 1, 2), f"# Dimensions\n64 64 1 2{' 1' * 9} {slices} 1 1\n")
     with path.open("r+b") as file:
         file.truncate(40 * 2**30)
     scan = load(path, 0)
     np.testing.assert_array_equal(scan.kspace[0], gaussian(64, 64, 1, 2)[:, :, 0].transpose(2, 0, 1))
-    with pytest.raises(InputError, match="more than the limit of 8 GiB"):
+    with refused("8 GiB", field=f"{slices} of {slices} slices", path=path):
         load(path, max_bytes=8 * 2**30)
 
 
 @pytest.mark.parametrize(
-    ("header", "complaint"),
+    ("header", "field", "word"),
     [
-        ("# Dimensions\n4 4 1 3\n", "x.cfl: expected 384 bytes for 4 4 1 3 1 1.*, there are 256"),
-        ("# Dimensions\n4 4 1 1\n", "x.cfl: expected 128 bytes for .*, there are 256"),
-        ("# Dimensions\n999999999999999999 9999999999999999 4 2\n", "x.cfl: expected 6399999.* bytes"),
-        ("# Dimensions\n4 4 0 2\n", "x.hdr: expected dimensions of at least 1"),
-        ("# Dimensions\n4 4 1 -2\n", 'x.hdr: expected "# Dimensions" and a line'),
-        ("# Dimensions\n4 4 1 2 x\n", 'x.hdr: expected "# Dimensions" and a line'),
-        (f"# Dimensions\n{'9' * 5000}\n", 'x.hdr: expected "# Dimensions" and a line'),
-        (f"# Dimensions\n4 4 1 2{' 1' * 13}\n", "a line of at most 16"),
-        ("# Dimensions\n\n", 'x.hdr: expected "# Dimensions" and a line'),
-        ("# Dimensions", 'x.hdr: expected "# Dimensions" and a line'),
-        ("just text", 'x.hdr: expected "# Dimensions" and a line'),
-        ("", "x.hdr: the file is empty"),
-        ("# Dimensions\n4 4 1 1 2\n", "expected k-space, which has no maps"),
-        ("# Dimensions\n4 4 1 1 1 1 2\n", "expected k-space, which has no maps"),
+        ("# Dimensions\n4 4 1 3\n", "x.cfl", "384"),
+        ("# Dimensions\n4 4 1 1\n", "x.cfl", "128"),
+        ("# Dimensions\n999999999999999999 9999999999999999 4 2\n", "x.cfl", "6399999"),
+        ("# Dimensions\n4 4 0 2\n", "x.hdr", "at least 1"),
+        ("# Dimensions\n4 4 1 -2\n", "x.hdr", "at most 16"),
+        ("# Dimensions\n4 4 1 2 x\n", "x.hdr", "at most 16"),
+        (f"# Dimensions\n{'9' * 5000}\n", "x.hdr", "at most 16"),
+        (f"# Dimensions\n4 4 1 2{' 1' * 13}\n", "x.hdr", "at most 16"),
+        ("# Dimensions\n\n", "x.hdr", "at most 16"),
+        ("# Dimensions", "x.hdr", "at most 16"),
+        ("just text", "x.hdr", "at most 16"),
+        ("", "x.hdr", "empty"),
+        ("# Dimensions\n4 4 1 1 2\n", "x.hdr", "maps"),
+        ("# Dimensions\n4 4 1 1 1 1 2\n", "x.hdr", "maps"),
     ],
 )
-def test_headers_are_not_believed(tmp_path, gaussian, header, complaint):
-    path = write(tmp_path / "x.cfl", gaussian(4, 4, 1, 2), header)
-    with pytest.raises(InputError, match=complaint) as caught:
-        load(path)
-    assert caught.value.path == str(path)
-    assert caught.value.field in (None, "x.hdr", "x.cfl")
-    assert "\n" not in str(caught.value)
+def test_headers_are_not_believed(tmp_path, gaussian, header, field, word, refuse):
+    refuse(write(tmp_path / "x.cfl", gaussian(4, 4, 1, 2), header), word, field=field)
 
 
-def test_what_is_missing_is_named(tmp_path, gaussian):
+def test_what_is_missing_is_named(tmp_path, gaussian, refuse):
     path = write(tmp_path / "x.cfl", gaussian(4, 4, 1, 2))
     path.rename(tmp_path / "y.cfl")
-    with pytest.raises(InputError, match=r"y\.hdr") as error:
-        load(tmp_path / "y.cfl")
-    assert error.value.path == str(tmp_path / "y.cfl")
-    with pytest.raises(InputError, match=r"x\.hdr: expected x\.cfl beside it"):
-        load(tmp_path / "x.hdr")
+    refuse(tmp_path / "y.cfl", field="y.hdr")
+    refuse(tmp_path / "x.hdr", field="x.cfl")
     path.mkdir()
-    with pytest.raises(InputError, match=r"x\.hdr: expected x\.cfl beside it"):
-        load(tmp_path / "x.hdr")
+    refuse(tmp_path / "x.hdr", field="x.cfl")
 
 
-def test_values_that_are_none_are_refused(tmp_path, gaussian):
+def test_values_that_are_none_are_refused(tmp_path, gaussian, refuse):
     kspace = gaussian(4, 4, 1, 2)
     kspace[0, 0] = np.nan
-    with pytest.raises(InputError, match="kspace: expected finite values"):
-        load(write(tmp_path / "x.cfl", kspace))
-    with pytest.raises(InputError, match="nothing was sampled"):
-        load(write(tmp_path / "y.cfl", 0 * gaussian(4, 4, 1, 2)))
+    refuse(write(tmp_path / "x.cfl", kspace), "finite", field="kspace")
+    refuse(write(tmp_path / "y.cfl", 0 * gaussian(4, 4, 1, 2)), "slice 0", field="mask")

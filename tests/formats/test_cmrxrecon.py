@@ -14,7 +14,7 @@ import pytest
 import torch
 
 import upmri
-from upmri import InputError, load
+from upmri import load
 from upmri.formats import open_source
 from upmri.formats.hdf5 import StoredArray
 from upmri.physics.fourier import ifft2c
@@ -59,13 +59,6 @@ def kspace(gaussian):
 @pytest.fixture
 def path(tmp_path, kspace):
     return write(tmp_path / "T1map.mat", "kspace_sub04", pairs(undersample(kspace, 4)))
-
-
-def refuse(path: Path, complaint: str, **options: Any) -> None:
-    with pytest.raises(InputError, match=complaint) as caught:
-        load(path, **options)
-    assert caught.value.path == str(path)
-    assert "\n" not in str(caught.value)
 
 
 # --- what is read -----------------------------------------------------------------------------------------------------
@@ -171,10 +164,10 @@ def test_masks_may_differ_from_frame_to_frame_and_be_two_dimensional(tmp_path, k
     np.testing.assert_array_equal(scan.mask[0], points.T)
 
 
-def test_a_mask_beside_it_is_not_needed_and_no_scan(path):
+def test_a_mask_beside_it_is_not_needed_and_no_scan(path, refuse):
     mask = write(path.with_name("T1map_mask.mat"), "mask04", np.ones((KY, KX)))
     assert load(path).acceleration == 2
-    refuse(mask, "expected one variable of kspace_full, .* got a mask, which is found from k-space itself")
+    refuse(mask, "got a mask")
 
 
 def test_a_file_that_python_wrote_is_read_too(tmp_path, kspace):
@@ -208,74 +201,77 @@ def make(*shape: int, dtype: Any = PAIR, **options: Any):
 
 
 @pytest.mark.parametrize(
-    ("fill", "complaint"),
+    ("fill", "field", "word"),
     [
         (
             lambda f, o: f.__setitem__("kspace_full", h5py.ExternalLink(str(o), "/kspace_sub04")),
-            "leads to another file",
+            "kspace_full",
+            "leads to",
         ),
-        (virtual, "kspace_full: its data lies in another file"),
+        (virtual, "kspace_full", "lies in"),
         (
             lambda f, o: make(2, 2, 2, 4, 4, external=[(str(o), 0, h5py.h5f.UNLIMITED)])(f, o),
-            "kspace_full: its data lies in another file",
+            "kspace_full",
+            "lies in",
         ),
-        (make(1000, 10, 10, 10**5, 10**2, chunks=True), "more than 64 times"),
-        (make(1, 1, 1, 10**5, 10**7, chunks=True), "more than 64 times"),
-        (make(2, 2, 2, 4, 4, dtype="f4"), r"kspace_full: expected complex .* got float32 \(2, 2, 2, 4, 4\)"),
-        (make(2, 2, 2, 4, 4, dtype=[("real", "f4"), ("imag", "f8")]), "kspace_full: expected complex"),
-        (make(2, 2, 2, 4, 4, dtype=[("real", "i4"), ("imag", "i4")]), "kspace_full: expected complex"),
-        (make(2, 2, 2, 4, 4, dtype=[("x", "f4"), ("y", "f4")]), "kspace_full: expected complex"),
-        (make(2, 2, 2, 4, 4, dtype=h5py.vlen_dtype(np.float32)), "expected an array of numbers"),
-        (make(2, 2, 2, 2, 4, 4), "kspace_full: expected complex"),
-        (make(4, 4), "kspace_full: expected complex"),
-        (make(0, 2, 2, 4, 4), "kspace_full: expected complex"),
-        (make(2, 2, 2, 4, 4), "nothing was sampled"),
-        (lambda f, _: f.create_group("kspace_full"), "kspace_full: expected a dataset, got a group"),
-        (lambda f, _: f.create_dataset("kspace_full", data=pairs(np.full((2, 4, 4), np.nan + 0j))), "expected finite"),
+        (make(1000, 10, 10, 10**5, 10**2, chunks=True), "kspace_full", "64 times"),
+        (make(1, 1, 1, 10**5, 10**7, chunks=True), "kspace_full", "64 times"),
+        (make(2, 2, 2, 4, 4, dtype="f4"), "kspace_full", "float32"),
+        (make(2, 2, 2, 4, 4, dtype=[("real", "f4"), ("imag", "f8")]), "kspace_full", "<f8"),
+        (make(2, 2, 2, 4, 4, dtype=[("real", "i4"), ("imag", "i4")]), "kspace_full", "<i4"),
+        (make(2, 2, 2, 4, 4, dtype=[("x", "f4"), ("y", "f4")]), "kspace_full", "'x'"),
+        (make(2, 2, 2, 4, 4, dtype=h5py.vlen_dtype(np.float32)), "kspace_full", "object"),
+        (make(2, 2, 2, 2, 4, 4), "kspace_full", "(2, 2, 2, 2, 4, 4)"),
+        (make(4, 4), "kspace_full", "(4, 4)"),
+        (make(0, 2, 2, 4, 4), "kspace_full", "(0, 2, 2, 4, 4)"),
+        (make(2, 2, 2, 4, 4), "mask", "slice 0"),
+        (lambda f, _: f.create_group("kspace_full"), "kspace_full", "group"),
+        (lambda f, _: f.create_dataset("kspace_full", data=pairs(np.full((2, 4, 4), np.nan + 0j))), "kspace", "finite"),
         (
             lambda f, _: f.create_dataset("kspace_full", data=pairs(np.full((2, 4, 4), 1e300 + 0j), "f8")),
-            "expected fin",
+            "kspace",
+            "finite",
         ),
-        (lambda *_: None, "expected one variable of kspace_full, kspace_sub04.* got none of them"),
-        (lambda f, _: f.__setitem__("kspace_single_full", [1.0]), "got single-coil k-space"),
-        (lambda f, _: (make(2, 4, 4)(f, _), f.__setitem__("kus", [1.0])), "got kspace_full and kus"),
+        (lambda *_: None, None, "none of them"),
+        (lambda f, _: f.__setitem__("kspace_single_full", [1.0]), None, "single-coil"),
+        (lambda f, _: (make(2, 4, 4)(f, _), f.__setitem__("kus", [1.0])), None, "kspace_full and kus"),
     ],
 )
-def test_what_is_wrong_inside_is_named(path, tmp_path, fill, complaint):
+def test_what_is_wrong_inside_is_named(path, tmp_path, fill, field, word, refuse):
     with h5py.File(tmp_path / "x.mat", "w", userblock_size=512) as file:
         fill(file, path)
     mark(tmp_path / "x.mat")
-    refuse(tmp_path / "x.mat", complaint)
+    refuse(tmp_path / "x.mat", word, field=field)
 
 
-def test_chunks_that_inflate_beyond_their_shape_are_refused(tmp_path):
+def test_chunks_that_inflate_beyond_their_shape_are_refused(tmp_path, refuse):
     with h5py.File(tmp_path / "x.mat", "w", userblock_size=512) as file:
         data = file.create_dataset("kspace_full", (2, 2, 1, 8, 8), PAIR, chunks=(1, 2, 1, 8, 8), compression=3)
         data[:] = pairs(np.ones(data.shape, np.complex64))
         data.id.write_direct_chunk((1, 0, 0, 0, 0), zlib.compress(bytes(2**26), 9))
     mark(tmp_path / "x.mat")
     load(tmp_path / "x.mat", "0:2")
-    refuse(tmp_path / "x.mat", "a compressed chunk holds more than the 1024 bytes it declares", slices="0:3")
+    refuse(tmp_path / "x.mat", "1024 bytes", field="kspace_full", slices="0:3")
 
 
-def test_a_limit_is_kept(tmp_path, kspace):
+def test_a_limit_is_kept(tmp_path, kspace, refuse):
     path, one = write(tmp_path / "x.mat", "kus", pairs(kspace), chunks=(1, 1, COILS, KY, KX)), COILS * KX * KY * 8
     assert len(load(path, 0, max_bytes=one)) == 1
-    refuse(path, "2 of 12 slices: .* more than the limit", slices="0:2", max_bytes=one)
+    refuse(path, "limit", field="2 of 12 slices", slices="0:2", max_bytes=one)
     write(path, "kus", pairs(kspace), chunks=kspace.shape)  # all of it must be unpacked for one slice
-    refuse(path, "one chunk: .* more than the limit", slices=0, max_bytes=one)
+    refuse(path, "limit", field="kus: one chunk", slices=0, max_bytes=one)
 
 
-def test_files_cut_short_are_refused_wherever_they_end(path):
+def test_files_cut_short_are_refused_wherever_they_end(path, refuse):
     whole = path.read_bytes()
     for length in (1, 100, 511, 520, 700, len(whole) // 2, len(whole) - 1):
         path.write_bytes(whole[:length])
-        refuse(path, "damaged|cut short|not a kind of file")
+        refuse(path)
 
 
-def test_other_matlab_files_are_not_known(tmp_path):
+def test_other_matlab_files_are_not_known(tmp_path, refuse):
     (tmp_path / "x.mat").write_bytes(b"MATLAB 5.0 MAT-file, Platform: GLNXA64".ljust(512))
-    refuse(tmp_path / "x.mat", "not a kind of file that is known")
+    refuse(tmp_path / "x.mat", "not a kind")
 
 
 def test_files_with_bytes_overwritten_are_read_or_refused(path):

@@ -218,7 +218,7 @@ def test_nothing_is_said_of_the_patient(tmp_path, rec):
         assert not any((image.StudyDate, image.StudyTime, image.AccessionNumber, image.ReferringPhysicianName))
 
 
-def test_it_has_no_phase(tmp_path, plain):
+def test_it_has_no_phase(tmp_path, plain, refuse):
     for refuse in (lambda path: save(plain, path, complex=True), lambda path: check_target(path, complex=True)):
         with pytest.raises(InputError) as error:
             refuse(tmp_path / "x.dcm")
@@ -228,39 +228,37 @@ def test_it_has_no_phase(tmp_path, plain):
 
 @pytest.mark.parametrize("name", ["image", "std"])
 @pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_what_is_not_finite_is_refused(tmp_path, rec, name, value):
+def test_what_is_not_finite_is_refused(tmp_path, rec, name, value, refused):
     getattr(rec, name)[1, 2, 3] = value
-    with pytest.raises(InputError, match="expected finite values") as error:
+    with refused("finite", field=name):
         save(rec, tmp_path / "x.dcm")
-    assert error.value.field == name
     assert not list(tmp_path.iterdir())
 
 
-def test_more_than_dicom_counts_is_refused(tmp_path, rec, monkeypatch):
-    with pytest.raises(InputError, match="at most 65535 rows and columns"):
+def test_more_than_dicom_counts_is_refused(tmp_path, rec, monkeypatch, refused):
+    with refused("65535", field="image"):
         save(Reconstruction(image=np.ones((1, 65536, 1))), tmp_path / "x.dcm")
     monkeypatch.setattr(dicom, "_MOST_BYTES", 2 * 8 * 6)
-    with pytest.raises(InputError) as error:
+    with refused("4 GiB", field="std"):
         save(rec, tmp_path / "x.dcm")
-    assert error.value.field == "std"
     assert not list(tmp_path.iterdir())
 
 
 # --- the folder -------------------------------------------------------------------------------------------------------
 
 
-def test_a_series_is_replaced_only_when_allowed_and_only_its_own(tmp_path, plain):
+def test_a_series_is_replaced_only_when_allowed_and_only_its_own(tmp_path, plain, refused):
     folder = save(plain, tmp_path / "x.DCM")
-    with pytest.raises(InputError, match=r"x\.DCM: exists already"):
+    with refused("exists", path=folder):
         save(plain, folder)
     save(replace(plain, image=plain.image[:1], reference=None), folder, overwrite=True)
     assert [path.name for path in folder.iterdir()] == ["0001.dcm"]
     theirs = pydicom.dcmread(folder / "0001.dcm")
     theirs.file_meta.ImplementationClassUID = "1.2.3"
     theirs.save_as(folder / "0002.dcm")
-    with pytest.raises(InputError, match=r"x\.DCM: is not replaced, because UPMRI did not write '0002\.dcm'"):
+    with refused("'0002.dcm'", path=folder):
         save(plain, folder, overwrite=True)
-    with pytest.raises(InputError, match="is not replaced"):
+    with refused("'0002.dcm'", path=folder):
         check_target(folder, overwrite=True)
     assert sorted(path.name for path in folder.iterdir()) == ["0001.dcm", "0002.dcm"]
 
@@ -332,9 +330,9 @@ def test_a_single_slice_without_deviation_is_a_map_too(tmp_path):
     assert not std.pixel_array.any()
 
 
-def test_without_highdicom_the_error_says_what_to_do(tmp_path, rec, plain, monkeypatch):
+def test_without_highdicom_the_error_says_what_to_do(tmp_path, rec, plain, monkeypatch, refused):
     monkeypatch.setitem(sys.modules, "highdicom", None)
-    with pytest.raises(InputError, match=r"std: .* pip install 'upmri\[dicom\]', or reconstruct without samples"):
+    with refused("upmri[dicom]", field="std"):
         save(rec, tmp_path / "x.dcm")
     assert not list(tmp_path.iterdir())
     save(plain, tmp_path / "x.dcm")

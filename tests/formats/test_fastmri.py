@@ -16,7 +16,7 @@ import pytest
 import torch
 
 import upmri
-from upmri import InputError, load
+from upmri import load
 from upmri.formats import open_source
 from upmri.formats.hdf5 import StoredArray
 from upmri.physics.fourier import fft2c, ifft2c
@@ -83,13 +83,6 @@ def kspace(gaussian):
 @pytest.fixture
 def path(tmp_path, kspace):
     return write(tmp_path / "file_brain_AXT2_1.h5", kspace, reconstruction_rss=rss(kspace, ROWS, COLUMNS))
-
-
-def refuse(path: Path, complaint: str, **options: Any) -> None:
-    with pytest.raises(InputError, match=complaint) as caught:
-        load(path, **options)
-    assert caught.value.path == str(path)
-    assert "\n" not in str(caught.value)
 
 
 # --- what is read -----------------------------------------------------------------------------------------------------
@@ -261,34 +254,34 @@ def test_a_header_in_an_array_of_one_is_read(tmp_path, kspace):
         (32, b"<<"),
     ],
 )
-def test_a_damaged_heap_is_refused(path, offset, value):
+def test_a_damaged_heap_is_refused(path, offset, value, refuse):
     raw = bytearray(path.read_bytes())
     at = raw.find(b"GCOL") + offset
     raw[at : at + len(value)] = value
     path.write_bytes(raw)
-    refuse(path, "damaged|variable-length data")
+    refuse(path, field="ismrmrd_header" if offset == 32 else "variable-length data")
 
 
 @pytest.mark.parametrize(
-    ("reference", "complaint"),
+    ("reference", "field", "word"),
     [
-        ((2**32 - 1, 0, 1), "ismrmrd_header: 4 GiB, more than the limit"),
-        ((100, 2**64 - 1, 1), "beyond the end of the file"),
-        ((100, 2**40, 1), "beyond the end of the file"),
-        ((100, 0, 1), "where there is none"),
-        ((0, 0, 0), "damaged"),
+        ((2**32 - 1, 0, 1), "ismrmrd_header", "4 GiB"),
+        ((100, 2**64 - 1, 1), "variable-length data", "beyond"),
+        ((100, 2**40, 1), "variable-length data", "beyond"),
+        ((100, 0, 1), "variable-length data", "to 0,"),
+        ((0, 0, 0), "ismrmrd_header", "no element"),
     ],
 )
-def test_a_damaged_reference_to_text_is_refused(path, reference, complaint):
+def test_a_damaged_reference_to_text_is_refused(path, reference, field, word, refuse):
     with h5py.File(path) as file:
         at = h5py.h5o.open(file.id, b"ismrmrd_header").get_offset()
     raw = bytearray(path.read_bytes())
     raw[at : at + 16] = struct.pack("<IQI", *reference)
     path.write_bytes(raw)
-    refuse(path, complaint)
+    refuse(path, word, field=field)
 
 
-def test_a_heap_of_nothings_ends(tmp_path, kspace):
+def test_a_heap_of_nothings_ends(tmp_path, kspace, refuse):
     # A heap as long as the file, of objects without content: a walk over all of it would take minutes.
     path = write(tmp_path / "x.h5", kspace)
     with h5py.File(path) as file:
@@ -297,7 +290,7 @@ def test_a_heap_of_nothings_ends(tmp_path, kspace):
     nothings = struct.pack("<HHIQ", 5, 1, 0, 0) * 2**17
     raw[at : at + 16] = struct.pack("<IQI", 100, len(raw), 9)
     path.write_bytes(raw + b"GCOL\1\0\0\0" + struct.pack("<Q", 16 + len(nothings)) + nothings)
-    refuse(path, "variable-length data")
+    refuse(path, "object 9", field="variable-length data")
 
 
 def test_files_with_bytes_overwritten_are_read_or_refused(path):
@@ -328,41 +321,42 @@ BOMB = f'<?xml version="1.0"?><!DOCTYPE x [<!ENTITY a0 "ha">{BOMB}]><x>&a9;</x>'
 
 
 @pytest.mark.parametrize(
-    ("xml", "complaint"),
+    ("xml", "field", "word"),
     [
-        (BOMB, "expected XML without DOCTYPE and entities"),
-        ('<!DOCTYPE x SYSTEM "file:///etc/passwd"><x/>', "expected XML without DOCTYPE"),
-        ("", "expected an ISMRMRD header in XML"),
-        ("no XML", "expected an ISMRMRD header in XML"),
-        ("<a>" * 300_000, "expected an ISMRMRD header in XML"),
-        ("<a>" * 100_000 + "</a>" * 100_000, "expected an ISMRMRD header in XML, got <a>"),
-        ("<x/>", "expected an ISMRMRD header in XML, got <x>"),
-        ("<ismrmrdHeader/>", "expected an encoding number 0, there are 0"),
+        (BOMB, "ismrmrd_header", "DOCTYPE"),
+        ('<!DOCTYPE x SYSTEM "file:///etc/passwd"><x/>', "ismrmrd_header", "DOCTYPE"),
+        ("", "ismrmrd_header", "no element"),
+        ("no XML", "ismrmrd_header", "syntax"),
+        ("<a>" * 300_000, "ismrmrd_header", "no element"),
+        ("<a>" * 100_000 + "</a>" * 100_000, "ismrmrd_header", "<a>"),
+        ("<x/>", "ismrmrd_header", "<x>"),
+        ("<ismrmrdHeader/>", "ismrmrd_header", "number 0"),
         (
             "<ismrmrdHeader><encoding/></ismrmrdHeader>",
-            "reconSpace/matrixSize/x: expected a number from 1 to 65535, got ''",
+            "ismrmrd_header.reconSpace/matrixSize/x",
+            "''",
         ),
-        ("<x>" + " " * 2**20 + "</x>", "ismrmrd_header: .*more than the limit"),
-        (header(encoded=(READOUT, -4)), "encodedSpace/matrixSize/y: expected a number from 1 to 65535, got '-4'"),
-        (header(encoded=(READOUT, "9" * 5000)), "encodedSpace/matrixSize/y: expected a number"),
-        (header(recon=(0, COLUMNS)), "reconSpace/matrixSize/x: expected a number from 1"),
-        (header(recon=("١٢", COLUMNS)), "reconSpace/matrixSize/x: expected a number"),
-        (header(maximum=10**6), "encodingLimits/kspace_encoding_step_1/maximum: expected a number from 0 to 65535"),
-        (header(center=""), "encodingLimits/kspace_encoding_step_1/center: expected a number"),
-        (header(center=12), r"expected measured columns within the 22 of kspace, got -1 to 15"),
-        (header(center=0, encoded=(READOUT, 60000)), r"expected measured columns within the 22 of kspace, got 30000"),
+        ("<x>" + " " * 2**20 + "</x>", "ismrmrd_header", "limit"),
+        (header(encoded=(READOUT, -4)), "ismrmrd_header.encodedSpace/matrixSize/y", "'-4'"),
+        (header(encoded=(READOUT, "9" * 5000)), "ismrmrd_header.encodedSpace/matrixSize/y", "999"),
+        (header(recon=(0, COLUMNS)), "ismrmrd_header.reconSpace/matrixSize/x", "'0'"),
+        (header(recon=("١٢", COLUMNS)), "ismrmrd_header.reconSpace/matrixSize/x", "١٢"),
+        (header(maximum=10**6), "ismrmrd_header.encodingLimits/kspace_encoding_step_1/maximum", "from 0"),
+        (header(center=""), "ismrmrd_header.encodingLimits/kspace_encoding_step_1/center", "''"),
+        (header(center=12), "ismrmrd_header.encodingLimits", "-1 to 15"),
+        (header(center=0, encoded=(READOUT, 60000)), "ismrmrd_header.encodingLimits", "30000"),
     ],
 )
-def test_a_header_that_is_wrong_is_refused(tmp_path, kspace, xml, complaint):
-    refuse(write(tmp_path / "x.h5", kspace, xml), complaint)
+def test_a_header_that_is_wrong_is_refused(tmp_path, kspace, xml, field, word, refuse):
+    refuse(write(tmp_path / "x.h5", kspace, xml), word, field=field)
 
 
-def test_utf16_does_not_hide_entities(tmp_path, kspace):
+def test_utf16_does_not_hide_entities(tmp_path, kspace, refuse):
     write(tmp_path / "x.h5", kspace)
     with h5py.File(tmp_path / "x.h5", "r+") as file:
         del file["ismrmrd_header"]
         file["ismrmrd_header"] = np.bytes_(BOMB.encode("utf-16"))
-    refuse(tmp_path / "x.h5", "damaged")
+    refuse(tmp_path / "x.h5", "utf-8", field="ismrmrd_header")
 
 
 @pytest.mark.parametrize("fov", [(0, 0), ("nan", 1), ("1e999", 1), ("wide", 1)])
@@ -393,80 +387,102 @@ SHAPE = (SLICES, COILS, READOUT, COLUMNS)
 
 
 @pytest.mark.parametrize(
-    ("tamper", "complaint"),
+    ("tamper", "field", "word"),
     [
-        (remove("ismrmrd_header"), "ismrmrd_header: there is none; without it the oversampling"),
-        (remove("ismrmrd_header", lambda f, _: f.create_group("ismrmrd_header")), "ismrmrd_header: expected one text"),
-        (remove("ismrmrd_header", lambda f, _: f.create_dataset("ismrmrd_header", data=[1.0])), "expected one text"),
-        (remove("ismrmrd_header", lambda f, _: f.create_dataset("ismrmrd_header", data=["a", "b"])), "expected one"),
+        (remove("ismrmrd_header"), "ismrmrd_header", "there is none"),
+        (remove("ismrmrd_header", lambda f, _: f.create_group("ismrmrd_header")), "ismrmrd_header", "one text"),
+        (
+            remove("ismrmrd_header", lambda f, _: f.create_dataset("ismrmrd_header", data=[1.0])),
+            "ismrmrd_header",
+            "one text",
+        ),
+        (
+            remove("ismrmrd_header", lambda f, _: f.create_dataset("ismrmrd_header", data=["a", "b"])),
+            "ismrmrd_header",
+            "one text",
+        ),
         (
             remove("ismrmrd_header", lambda f, o: f.__setitem__("ismrmrd_header", h5py.ExternalLink(str(o), "/x"))),
-            "ismrmrd_header: leads elsewhere",
+            "ismrmrd_header",
+            "leads",
         ),
-        (remove("kspace", lambda f, o: f.__setitem__("kspace", h5py.ExternalLink(str(o), "kspace"))), "kspace: leads"),
-        (remove("kspace", virtual), "kspace: its data lies in another file"),
+        (
+            remove("kspace", lambda f, o: f.__setitem__("kspace", h5py.ExternalLink(str(o), "kspace"))),
+            "kspace",
+            "leads",
+        ),
+        (remove("kspace", virtual), "kspace", "lies in"),
         (
             remove(
                 "kspace",
                 lambda f, o: f.create_dataset("kspace", SHAPE, "c8", external=[(str(o), 0, h5py.h5f.UNLIMITED)]),
             ),
-            "kspace: its data lies in another file",
+            "kspace",
+            "lies in",
         ),
         (
             remove("kspace", lambda f, _: f.create_dataset("kspace", (SLICES, 100, 10**5, 10**5), "c8", chunks=True)),
-            "more than 64 times",
+            "kspace",
+            "64 times",
         ),
         (
             remove("kspace", lambda f, _: f.create_dataset("kspace", SHAPE, "f4")),
-            "kspace: expected complex .slice, coil",
+            "kspace",
+            "float32",
         ),
-        (remove("kspace", lambda f, _: f.create_dataset("kspace", SHAPE[1:], "c8")), "kspace: expected complex"),
-        (remove("kspace", lambda f, _: f.create_dataset("kspace", (0, *SHAPE[1:]), "c8")), "kspace: expected complex"),
+        (remove("kspace", lambda f, _: f.create_dataset("kspace", SHAPE[1:], "c8")), "kspace", "(4, 32, 22)"),
+        (remove("kspace", lambda f, _: f.create_dataset("kspace", (0, *SHAPE[1:]), "c8")), "kspace", "(0, 4, 32, 22)"),
         (
             remove("kspace", lambda f, _: f.create_dataset("kspace", SHAPE, "c8")),
-            "nothing was sampled in slice 0, 1, 2",
+            "mask",
+            "slice 0, 1, 2",
         ),
-        (lambda f, _: f["kspace"].write_direct(np.full(SHAPE, np.nan, np.complex64)), "kspace: expected finite"),
+        (lambda f, _: f["kspace"].write_direct(np.full(SHAPE, np.nan, np.complex64)), "kspace", "finite"),
         (
             remove("kspace", lambda f, _: f.create_dataset("kspace", data=np.full(SHAPE, 1e300 + 0j))),
-            "kspace: expected finite",
+            "kspace",
+            "finite",
         ),
-        (lambda f, _: f.create_dataset("mask", data=np.ones(COLUMNS + 1)), "mask: expected 22 numbers"),
-        (lambda f, _: f.create_dataset("mask", (10**7, 10**6), "u1", chunks=True), "mask: .* more than 64 times"),
-        (lambda f, _: f.create_dataset("mask", data=np.arange(COLUMNS) % 2 == 0), "not 0 where the mask says nothing"),
+        (lambda f, _: f.create_dataset("mask", data=np.ones(COLUMNS + 1)), "mask", "22 numbers"),
+        (lambda f, _: f.create_dataset("mask", (10**7, 10**6), "u1", chunks=True), "mask", "64 times"),
+        (lambda f, _: f.create_dataset("mask", data=np.arange(COLUMNS) % 2 == 0), "mask", "not 0"),
         (
             remove("reconstruction_rss", lambda f, _: f.create_dataset("reconstruction_rss", (2, ROWS, COLUMNS), "f4")),
-            "reconstruction_rss: expected magnitudes of 3 slices",
+            "reconstruction_rss",
+            "float32 (2,",
         ),
         (
             remove("reconstruction_rss", lambda f, _: f.create_dataset("reconstruction_rss", (3, ROWS, COLUMNS), "c8")),
-            "reconstruction_rss: expected magnitudes",
+            "reconstruction_rss",
+            "complex64",
         ),
         (
             remove(
                 "reconstruction_rss",
                 lambda f, _: f.create_dataset("reconstruction_rss", (3, 10**6, 10**6), "f4", chunks=True),
             ),
-            "more than 64 times",
+            "reconstruction_rss",
+            "64 times",
         ),
         (
             lambda f, _: f["reconstruction_rss"].write_direct(np.full((SLICES, ROWS, COLUMNS), np.inf, np.float32)),
-            "reference: expected finite",
+            "reference",
+            "finite",
         ),
     ],
 )
-def test_what_is_wrong_inside_is_named(path, tmp_path, kspace, tamper, complaint):
+def test_what_is_wrong_inside_is_named(path, tmp_path, kspace, tamper, field, word, refuse):
     other = write(tmp_path / "other.h5", kspace)
     with h5py.File(path, "r+") as file:
         tamper(file, other)
-    refuse(path, complaint)
+    refuse(path, word, field=field)
 
 
-def test_files_cut_short_are_refused_wherever_they_end(path):
+def test_files_cut_short_are_refused_wherever_they_end(path, refuse):
     whole = path.read_bytes()
     for length in (1, 8, 100, 2000, len(whole) // 2, len(whole) - 1):
         path.write_bytes(whole[:length])
-        refuse(path, "damaged|cut short|not a kind of file")
+        refuse(path)
 
 
 def test_attributes_that_are_odd_are_no_reason_to_refuse(path):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from upmri import InputError, formats, load
+from upmri import formats
 from upmri.formats import check_target, nifti, save, suffixes
 
 
@@ -46,11 +46,11 @@ FILES = [suffix for suffix in suffixes() if suffix != ".dcm"]  # which is a fold
 
 
 @pytest.mark.parametrize("suffix", FILES)
-def test_every_suffix_writes_and_overwrites_when_allowed(tmp_path, rec, suffix):
+def test_every_suffix_writes_and_overwrites_when_allowed(tmp_path, rec, suffix, refused):
     path = tmp_path / f"x.y{suffix.upper()}"
     assert rec.save(str(path)) == path
     first = path.read_bytes()
-    with pytest.raises(InputError, match="exists already"):
+    with refused("exists", path=path):
         rec.save(path)
     path.write_bytes(b"old")
     rec.save(path, overwrite=True)
@@ -59,48 +59,45 @@ def test_every_suffix_writes_and_overwrites_when_allowed(tmp_path, rec, suffix):
 
 
 @pytest.mark.parametrize("name", ["x", "x.jpg", "x.gz", ".", "x.h5.bak"])
-def test_an_unknown_suffix_lists_the_known(tmp_path, rec, name):
-    with pytest.raises(InputError, match=r"ends in \.nii\.gz, \.nii, \.h5, \.npy, \.cfl, \.png"):
+def test_an_unknown_suffix_lists_the_known(tmp_path, rec, name, refused):
+    with refused(".nii.gz, .nii, .h5, .npy, .cfl, .png", path=tmp_path / name):
         save(rec, tmp_path / name)
-    with pytest.raises(InputError, match=r"ends in \.nii\.gz"):
+    with refused(".nii.gz", path=tmp_path / name):
         check_target(tmp_path / name)
 
 
-def test_a_target_is_checked_before_the_work(tmp_path, rec):
+def test_a_target_is_checked_before_the_work(tmp_path, rec, refused):
     check_target(tmp_path / "x.nii")
     assert not list(tmp_path.iterdir())
     save(rec, tmp_path / "x.nii")
     check_target(tmp_path / "x.nii", overwrite=True)
-    with pytest.raises(InputError, match="exists already"):
+    with refused("exists", path=tmp_path / "x.nii"):
         check_target(tmp_path / "x.nii")
-    with pytest.raises(InputError, match="magnitudes only"):
+    with refused("magnitudes", path=tmp_path / "x.png"):
         check_target(tmp_path / "x.png", complex=True)
-    with pytest.raises(InputError, match="expected a folder that exists"):
+    with refused("folder", path=tmp_path / "absent" / "x.nii"):
         check_target(tmp_path / "absent" / "x.nii")
 
 
 @pytest.mark.parametrize("keep_phase", [True, False])
-def test_what_deviations_need_is_checked_before_the_work(tmp_path, monkeypatch, keep_phase):
+def test_what_deviations_need_is_checked_before_the_work(tmp_path, monkeypatch, keep_phase, refused):
     (tmp_path / "x_std.nii.gz").write_text("precious")
     check_target(tmp_path / "x.nii.gz", complex=keep_phase)
-    with pytest.raises(InputError, match="exists already") as error:
+    with refused("exists", path=tmp_path / "x_std.nii.gz"):
         check_target(tmp_path / "x.nii.gz", complex=keep_phase, deviations=True)
-    assert error.value.path == str(tmp_path / "x_std.nii.gz")
     check_target(tmp_path / "x.nii.gz", complex=keep_phase, deviations=True, overwrite=True)
     check_target(tmp_path / "x.nii", complex=keep_phase, deviations=True)
     monkeypatch.setitem(sys.modules, "highdicom", None)
     check_target(tmp_path / "x.dcm")
     check_target(tmp_path / "x.h5", deviations=True)
-    with pytest.raises(InputError, match=r"pip install 'upmri\[dicom\]'") as error:
+    with refused("upmri[dicom]", field="std"):
         check_target(tmp_path / "x.dcm", deviations=True)
-    assert error.value.field == "std"
     assert [path.name for path in tmp_path.iterdir()] == ["x_std.nii.gz"]
 
 
-def test_a_missing_folder_is_named(tmp_path, rec):
-    with pytest.raises(InputError, match="there is no .*absent") as error:
+def test_a_missing_folder_is_named(tmp_path, rec, refused):
+    with refused(str(tmp_path / "absent"), path=tmp_path / "absent" / "x.nii"):
         save(rec, tmp_path / "absent" / "x.nii")
-    assert error.value.path == str(tmp_path / "absent" / "x.nii")
 
 
 @pytest.mark.parametrize("suffix", FILES)
@@ -125,8 +122,6 @@ def test_a_writer_that_fails_half_way_leaves_nothing(tmp_path, rec, monkeypatch)
     assert not list(tmp_path.iterdir())
 
 
-def test_slices_out_of_range_name_the_file_and_the_count(tmp_path, scan):
+def test_slices_out_of_range_name_the_file_and_the_count(tmp_path, scan, refuse):
     scan.save(tmp_path / "x.h5")
-    with pytest.raises(InputError, match=r"\(there are 5 slices\).*got '3:7'") as error:
-        load(tmp_path / "x.h5", "3:7")
-    assert (error.value.path, error.value.field) == (str(tmp_path / "x.h5"), "slices")
+    refuse(tmp_path / "x.h5", "5 slices", field="slices", slices="3:7")

@@ -40,8 +40,8 @@ def test_the_centre_of_a_readout_lies_at_that_of_the_grid(readout, places):
 
 
 @pytest.mark.parametrize("readout", [table(12, 10), table(12, 1), table(20, 10), table(16, 8, (9, 9))])
-def test_readouts_that_do_not_fit_are_refused(readout):
-    with pytest.raises(InputError, match="does not fit a grid of 16"):
+def test_readouts_that_do_not_fit_are_refused(readout, refused):
+    with refused("grid of 16", field="data"):
         readout.places(Grid(16, 8, 4))
 
 

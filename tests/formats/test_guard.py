@@ -16,29 +16,21 @@ from upmri import InputError, load
 from upmri.formats import guard, load_reconstruction, open_source
 
 
-def refuse(path: Path, complaint: str, **options) -> None:
-    with pytest.raises(InputError, match=complaint) as caught:
-        load(path, **options)
-    assert caught.value.path == str(path)
-    assert "\n" not in str(caught.value)
-
-
 def npy(shape: tuple[int, ...], descr: str = "<c8", body: bytes = b"") -> bytes:
     stream = io.BytesIO()
     np.lib.format.write_array_header_1_0(stream, {"descr": descr, "fortran_order": False, "shape": shape})
     return stream.getvalue() + body
 
 
-def test_a_message_names_the_path_as_it_is_on_one_line(tmp_path):
+def test_a_message_names_the_path_as_it_is_on_one_line(tmp_path, refused, refuse):
     for name in ("a  b", " a\tb "):
         (tmp_path / name).write_bytes(b"\x93NUMPY")
-        refuse(tmp_path / name, "damaged")
+        refuse(tmp_path / name, "damaged", field="kspace")
         refuse(tmp_path / f"{name}c", "no such file")
     (tmp_path / "a\n b").write_bytes(b"\x93NUMPY")
-    for error in (OSError("x\n\ny"), InputError("x\r\ny", field="a\nb"), MemoryError()):
-        with pytest.raises(InputError, match="a  b: ") as caught, guard.naming(tmp_path / "a\n b"):
+    for error, field in ((OSError("x\n\ny"), None), (InputError("x\r\ny", field="a\nb"), "a b"), (MemoryError(), None)):
+        with refused(field=field, path=tmp_path / "a  b"), guard.naming(tmp_path / "a\n b"):
             raise error
-        assert len(str(caught.value).splitlines()) == 1
 
 
 @pytest.mark.parametrize("error", [TypeError, KeyError, IndexError, RuntimeError, ValueError, AttributeError])
@@ -49,10 +41,9 @@ def test_errors_of_the_program_itself_are_not_taken_for_a_damaged_file(tmp_path,
 
 
 @pytest.mark.parametrize("error", [TypeError, KeyError, OSError, RuntimeError, ValueError, zlib.error, struct.error])
-def test_errors_of_a_library_are_a_damaged_file(error):
-    with pytest.raises(InputError, match="damaged") as caught, guard.library("kspace"):
+def test_errors_of_a_library_are_a_damaged_file(error, refused):
+    with refused("damaged", field="kspace") as caught, guard.library("kspace"):
         raise error("what a library says")
-    assert caught.value.field == "kspace"
     assert isinstance(caught.value.__cause__, error)
 
 
@@ -79,48 +70,48 @@ def test_a_bug_in_a_reader_is_not_hidden(tmp_path, scan, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("content", "complaint"),
+    ("content", "field", "word"),
     [
-        (b"", "the file is empty"),
-        (b"just some text\n", "not a kind of file that is known; expected NumPy .* or HDF5"),
-        (b"\0" * 5000, "not a kind of file that is known"),
-        (b"\x93NUMPY", "damaged"),
-        (b"\x93NUMPY\x03\x00" + b"\0" * 99, "expected version 1.0 or 2.0 of .npy, got 3.0"),
-        (b"\x93NUMPY\x02\x00\xff\xff\xff\xff" + b" " * 10**5, "damaged"),
-        (b"\x93NUMPY\x01\x00\x76\x00" + b"(" * 0x76, "damaged"),
-        (b"PK\x03\x04 and no more", "damaged"),
-        (b"\x89HDF\r\n\x1a\n and no more", "damaged"),
-        (b"\0" * 512 + b"\x89HDF\r\n\x1a\n and no more", "damaged"),
+        (b"", None, "empty"),
+        (b"just some text\n", None, "not a kind"),
+        (b"\0" * 5000, None, "not a kind"),
+        (b"\x93NUMPY", "kspace", "damaged"),
+        (b"\x93NUMPY\x03\x00" + b"\0" * 99, "kspace", "3.0"),
+        (b"\x93NUMPY\x02\x00\xff\xff\xff\xff" + b" " * 10**5, "kspace", "damaged"),
+        (b"\x93NUMPY\x01\x00\x76\x00" + b"(" * 0x76, "kspace", "damaged"),
+        (b"PK\x03\x04 and no more", None, "damaged"),
+        (b"\x89HDF\r\n\x1a\n and no more", None, "damaged"),
+        (b"\0" * 512 + b"\x89HDF\r\n\x1a\n and no more", None, "damaged"),
     ],
 )
-def test_what_is_no_scan_is_refused(tmp_path, content, complaint):
+def test_what_is_no_scan_is_refused(tmp_path, content, field, word, refuse):
     path = tmp_path / "x.npy"
     path.write_bytes(content)
-    refuse(path, complaint)
+    refuse(path, word, field=field)
 
 
-def test_what_is_no_file_is_refused(tmp_path):
+def test_what_is_no_file_is_refused(tmp_path, refused, refuse):
     refuse(tmp_path / "absent.npy", "no such file")
-    refuse(tmp_path, "expected a file, got a folder")
-    refuse(Path(os.devnull), "expected a file, got a device")
-    with pytest.raises(InputError, match="null"):
+    refuse(tmp_path, "folder")
+    refuse(Path(os.devnull), "device")
+    with refused("null", path="a\0b"):
         load("a\0b")
-    with pytest.raises(InputError, match="no such file"):
+    with refused("no such file", path=tmp_path / "absent.h5"):
         load_reconstruction(tmp_path / "absent.h5")
 
 
-def test_what_may_not_be_read_is_refused(tmp_path, monkeypatch):
+def test_what_may_not_be_read_is_refused(tmp_path, monkeypatch, refuse):
     (tmp_path / "x.npy").write_bytes(npy((1, 2, 2), body=b"\1" * 32))
 
     def denied(*_args, **_kwargs):
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(Path, "open", denied)
-    refuse(tmp_path / "x.npy", "cannot be read: Permission denied")
+    refuse(tmp_path / "x.npy", "Permission denied")
 
 
 @pytest.mark.parametrize("suffix", [".h5", ".npy", ".npz"])
-def test_files_cut_short_are_refused_wherever_they_end(tmp_path, scan, suffix):
+def test_files_cut_short_are_refused_wherever_they_end(tmp_path, scan, suffix, refuse):
     path = tmp_path / f"x{suffix}"
     if suffix == ".h5":
         scan.save(path)
@@ -131,7 +122,7 @@ def test_files_cut_short_are_refused_wherever_they_end(tmp_path, scan, suffix):
     whole = path.read_bytes()
     for length in (1, 7, 64, 100, len(whole) // 2, len(whole) - 1):
         path.write_bytes(whole[:length])
-        refuse(path, "damaged|cut short|not a kind of file")
+        refuse(path, field="kspace" if suffix == ".npy" and length > 6 else None)  # 6 bytes show that it is NumPy's
 
 
 @pytest.mark.parametrize("suffix", [".h5", ".npy", ".npz"])
@@ -153,7 +144,7 @@ def test_files_with_bytes_overwritten_are_read_or_refused(tmp_path, scan, suffix
             load(path)
 
 
-def test_too_little_memory_is_the_files_fault_not_a_traceback(tmp_path, scan, monkeypatch):
+def test_too_little_memory_is_the_files_fault_not_a_traceback(tmp_path, scan, monkeypatch, refused):
     scan.save(tmp_path / "x.h5")
     with open_source(tmp_path / "x.h5") as source:
 
@@ -161,5 +152,5 @@ def test_too_little_memory_is_the_files_fault_not_a_traceback(tmp_path, scan, mo
             raise MemoryError
 
         monkeypatch.setattr(source, "_read", exhausted)
-        with pytest.raises(InputError, match="too large for the memory of this machine"):
+        with refused("memory", path=tmp_path / "x.h5"):
             source.read()

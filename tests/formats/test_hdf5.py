@@ -13,13 +13,6 @@ from upmri import InputError, load
 from upmri.formats import hdf5, load_reconstruction
 
 
-def refuse(path: Path, complaint: str, **options) -> None:
-    with pytest.raises(InputError, match=complaint) as caught:
-        load(path, **options)
-    assert caught.value.path == str(path)
-    assert "\n" not in str(caught.value)
-
-
 @pytest.fixture
 def victim(tmp_path, scan):
     """Two good scans: one to be tampered with, and one that it could lead to."""
@@ -52,28 +45,28 @@ def virtual_dataset(file: h5py.File, other: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("tamper", "complaint"),
+    ("tamper", "word"),
     [
-        (external_link, "kspace: leads to another file"),
-        (external_link_behind_a_soft_link, "kspace: leads to another file"),
-        (circle, "kspace: leads to another file, or in circles"),
-        (external_storage, "kspace: its data lies in another file"),
-        (virtual_dataset, "kspace: its data lies in another file"),
+        (external_link, "leads to"),
+        (external_link_behind_a_soft_link, "leads to"),
+        (circle, "circles"),
+        (external_storage, "lies in"),
+        (virtual_dataset, "lies in"),
         (
             lambda f, _: f.create_dataset("kspace", (5, 3, 8, 6), h5py.vlen_dtype(np.float32)),
-            "expected an array of num",
+            "object",
         ),
-        (lambda f, _: f.create_dataset("kspace", (5, 3, 8, 6), "f4", scaleoffset=2), "expected no filters but gzip"),
-        (lambda f, _: f.create_dataset("kspace", data=h5py.Empty("c8")), "expected an array of numbers"),
-        (lambda f, _: f.create_dataset("kspace", (8, 6), "c8"), "kspace: expected a dataset of 4 axes"),
-        (lambda f, _: f.create_dataset("kspace", (5, 2**20, 2**20, 2**20), "c8", chunks=True), "more than 64 times"),
+        (lambda f, _: f.create_dataset("kspace", (5, 3, 8, 6), "f4", scaleoffset=2), "gzip"),
+        (lambda f, _: f.create_dataset("kspace", data=h5py.Empty("c8")), "complex64"),
+        (lambda f, _: f.create_dataset("kspace", (8, 6), "c8"), "4 axes"),
+        (lambda f, _: f.create_dataset("kspace", (5, 2**20, 2**20, 2**20), "c8", chunks=True), "64 times"),
     ],
 )
-def test_an_hdf5_file_leads_nowhere_else(victim, tamper, complaint):
+def test_an_hdf5_file_leads_nowhere_else(victim, tamper, word, refuse):
     with h5py.File(victim, "r+") as file:
         del file["kspace"]
         tamper(file, victim.with_name("other.h5"))
-    refuse(victim, complaint)
+    refuse(victim, word, field="kspace")
 
 
 def test_soft_links_inside_the_file_are_followed(victim, scan):
@@ -85,14 +78,14 @@ def test_soft_links_inside_the_file_are_followed(victim, scan):
     assert load(victim).kspace.equal(scan.kspace)
 
 
-def test_chunks_larger_than_the_limit_are_refused(tmp_path):
+def test_chunks_larger_than_the_limit_are_refused(tmp_path, refused):
     with h5py.File(tmp_path / "x.h5", "w") as file:
         file.create_dataset("x", (1, 1), "u1", chunks=(2**15, 2**15), maxshape=(None, None), compression="gzip")
-    with hdf5.open_hdf5(tmp_path / "x.h5") as file, pytest.raises(InputError, match="one chunk: 1 GiB"):
+    with hdf5.open_hdf5(tmp_path / "x.h5") as file, refused("1 GiB", field="x: one chunk"):
         hdf5.find_array(file, "x").read(max_bytes=2**20)
 
 
-def test_chunks_that_inflate_beyond_their_shape_are_refused(tmp_path):
+def test_chunks_that_inflate_beyond_their_shape_are_refused(tmp_path, refused):
     bomb = zlib.compress(bytes(2**26), 9)
     with h5py.File(tmp_path / "x.h5", "w") as file:
         for name, side in (("small", 4), ("large", 2**10)):
@@ -104,9 +97,9 @@ def test_chunks_that_inflate_beyond_their_shape_are_refused(tmp_path):
             data = hdf5.find_array(file, name)
             assert (data.read(slice(0, 1, 1), max_bytes=2**24) == 1).all()
             for keep in ((), (slice(1, 2, 1),), (1,)):
-                with pytest.raises(InputError, match=f"{name}: a compressed chunk holds more than"):
+                with refused("compressed", field=name):
                     data.read(*keep, max_bytes=2**24)
-        with pytest.raises(InputError, match="a compressed chunk holds more than the 16 bytes it declares"):
+        with refused("16 bytes", field="small"):
             hdf5.find_array(file, "small").read(max_bytes=2**40)  # refused without unpacking
 
 
@@ -123,11 +116,11 @@ def test_honest_compression_is_read(tmp_path, gaussian, filters):
         assert hdf5.find_array(file, "x/y") is None
 
 
-def test_hdf5_of_another_kind_is_not_ours(tmp_path):
+def test_hdf5_of_another_kind_is_not_ours(tmp_path, refused, refuse):
     with h5py.File(tmp_path / "x.h5", "w", userblock_size=1024) as file:
         file["data"] = [1, 2, 3]
-    refuse(tmp_path / "x.h5", "not a kind of file that is known")
-    with pytest.raises(InputError, match=r"x\.h5: expected a reconstruction written by UPMRI, got other HDF5"):
+    refuse(tmp_path / "x.h5", "not a kind")
+    with refused("other HDF5", path=tmp_path / "x.h5"):
         load_reconstruction(tmp_path / "x.h5")
 
 

@@ -44,24 +44,24 @@ def test_what_was_saved_is_read_back(tmp_path, rec, suffix):
     np.testing.assert_array_equal(load_images(path), rec.image.numpy())
 
 
-def test_what_is_no_image_is_refused(tmp_path, scan):
-    def refuse(name: str, complaint: str, **options) -> None:
-        with pytest.raises(InputError, match=rf"{name}: .*{complaint}"):
+def test_what_is_no_image_is_refused(tmp_path, scan, refused):
+    def no_image(name: str, word: str, field: str | None = None, **options) -> None:
+        with refused(word, field=field, path=tmp_path / name):
             load_images(tmp_path / name, **options)
 
-    refuse("absent.npy", "no such file")
+    no_image("absent.npy", "no such file")
     scan.save(tmp_path / "x.h5")
-    refuse("x.h5", "not a kind of image that is known")
-    for name, array in {"text": np.array("x"), "rank": np.ones((1, 2, 3, 4)), "object": np.array([{}])}.items():
-        np.save(tmp_path / f"{name}.npy", array, allow_pickle=True)
-        refuse(f"{name}.npy", "expected")
+    no_image("x.h5", "not a kind")
+    for array, word in ((np.array("x"), "<U1"), (np.ones((1, 2, 3, 4)), "(1, 2, 3, 4)"), (np.array([{}]), "object")):
+        np.save(tmp_path / "x.npy", array, allow_pickle=True)
+        no_image("x.npy", word, "image")
     np.save(tmp_path / "nan.npy", np.full((2, 2), np.nan))
-    refuse("nan.npy", "image: expected finite values")
+    no_image("nan.npy", "finite", "image")
     np.save(tmp_path / "large.npy", np.ones((200, 200)))
-    refuse("large.npy", "more than the limit", max_bytes=1000)
+    no_image("large.npy", "limit", "image", max_bytes=1000)
 
 
-def test_a_nifti_header_is_not_believed(tmp_path):
+def test_a_nifti_header_is_not_believed(tmp_path, refused):
     header = nibabel.Nifti1Header()
     header.set_data_shape((20000, 20000, 20000))
     header.set_data_dtype(np.float32)
@@ -70,9 +70,9 @@ def test_a_nifti_header_is_not_believed(tmp_path):
     with gzip.open(tmp_path / "x.nii.gz", "wb") as file:
         file.write(header.binaryblock + bytes(4096))
     for name in ("x.nii", "x.nii.gz"):
-        with pytest.raises(InputError, match=rf"{name}: image: .*GiB, more than the limit"):
+        with refused("limit", field="image", path=tmp_path / name):
             load_images(tmp_path / name)
-        with pytest.raises(InputError, match=rf"{name}: image: cut short"):
+        with refused("cut short", field="image", path=tmp_path / name):
             load_images(tmp_path / name, max_bytes=2**60)
 
 
@@ -90,10 +90,10 @@ def test_a_damaged_header_is_read_or_refused_in_silence(tmp_path, suffix, caplog
     assert not caplog.records
 
 
-def test_a_nifti_cut_short_is_refused(tmp_path):
+def test_a_nifti_cut_short_is_refused(tmp_path, refused):
     nibabel.save(nibabel.Nifti1Image(np.ones((8, 8, 8)), np.eye(4)), tmp_path / "x.nii.gz")
     whole = (tmp_path / "x.nii.gz").read_bytes()
     for length in (3, 20, len(whole) // 2, len(whole) - 1):
         (tmp_path / "x.nii.gz").write_bytes(whole[:length])
-        with pytest.raises(InputError, match=r"x\.nii\.gz: "):
+        with refused(field="image", path=tmp_path / "x.nii.gz"):
             load_images(tmp_path / "x.nii.gz")

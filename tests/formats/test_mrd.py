@@ -577,59 +577,53 @@ def test_noise_that_tells_nothing_is_not_used(tmp_path, truth, noise):
 # --- what is wrong with a file ----------------------------------------------------------------------------------------
 
 
-def refuse(path: Path, complaint: str, **options) -> None:
-    with pytest.raises(InputError, match=complaint) as caught:
-        load(path, **options)
-    assert caught.value.path == str(path)
-    assert "\n" not in str(caught.value)
-
-
 @pytest.mark.parametrize(
-    ("header", "complaint"),
+    ("header", "field", "word"),
     [
-        (xml(trajectory="spiral"), "trajectory: expected cartesian, got spiral"),
-        (xml(trajectory="epi"), "trajectory: expected cartesian, got epi"),
+        (xml(trajectory="spiral"), "trajectory", "spiral"),
+        (xml(trajectory="epi"), "trajectory", "epi"),
         (
             xml(more="<trajectoryDescription><identifier>ConventionalEPI</identifier></trajectoryDescription>"),
-            "got epi",
+            "trajectory",
+            "epi",
         ),
-        (xml(samples=8), "a readout of 16 samples with its centre at 8 does not fit a grid of 8"),
-        (xml(samples=10**30), "samples: expected 1 to 65535"),
-        (xml(lines=0), "lines: expected 1 to 65535"),
-        (xml(lines=4), "lines: 0 to 5 with centre 2 do not fit a grid of 4"),
-        (xml(centre=5), "lines: 0 to 5 with centre 5 do not fit a grid of 6"),
-        (xml(samples=60000, lines=60000, centre=3), "GiB, more than the limit of 8 GiB"),
-        (xml().replace("<x>16</x>", ""), "xml: expected encodedSpace/matrixSize"),
-        (xml().replace("<x>16</x>", "<x>nan</x>"), "xml: expected encodedSpace/matrixSize"),
-        ("<html/>", "expected an ISMRMRD header in XML, got <html>"),
-        ("<ismrmrdHeader/>", "expected an encoding number 0, there are 0"),
-        ("no xml", "expected an ISMRMRD header in XML"),
-        ("", "expected an ISMRMRD header in XML"),
-        ("<a>" * 100000, "expected an ISMRMRD header in XML"),
-        ("<a>" * 300000 + "</a>" * 300000, "expected an ISMRMRD header in XML, got <a>"),
-        (b"\xff\xfe<a/>", "as UTF-8"),
-        ('<!DOCTYPE a [<!ENTITY b "c">]><a>&b;</a>', "without DOCTYPE and entities"),
-        ('<!DOCTYPE a SYSTEM "file:///etc/passwd"><a/>', "without DOCTYPE and entities"),
-        (" " * 2**22 + xml(), "dataset/xml: .* GiB, more than the limit"),
+        (xml(samples=8), "data", "grid of 8"),
+        (xml(samples=10**30), "samples", "65535"),
+        (xml(lines=0), "lines", "65535"),
+        (xml(lines=4), "lines", "grid of 4"),
+        (xml(centre=5), "lines", "grid of 6"),
+        (xml(samples=60000, lines=60000, centre=3), "1 of 1 slices", "8 GiB"),
+        (xml().replace("<x>16</x>", ""), "xml", "encodedSpace/matrixSize"),
+        (xml().replace("<x>16</x>", "<x>nan</x>"), "xml", "encodedSpace/matrixSize"),
+        ("<html/>", "xml", "<html>"),
+        ("<ismrmrdHeader/>", "xml", "number 0"),
+        ("no xml", "xml", "syntax"),
+        ("", "xml", "no element"),
+        ("<a>" * 100000, "xml", "no element"),
+        ("<a>" * 300000 + "</a>" * 300000, "xml", "<a>"),
+        (b"\xff\xfe<a/>", "xml", "UTF-8"),
+        ('<!DOCTYPE a [<!ENTITY b "c">]><a>&b;</a>', "xml", "DOCTYPE"),
+        ('<!DOCTYPE a SYSTEM "file:///etc/passwd"><a/>', "xml", "DOCTYPE"),
+        (" " * 2**22 + xml(), "dataset/xml", "limit"),
     ],
 )
-def test_headers_that_do_not_fit_are_refused(tmp_path, truth, header, complaint):
-    refuse(write(tmp_path / "x.h5", readouts(measured(truth)), header), complaint, max_bytes=8 * 2**30)
+def test_headers_that_do_not_fit_are_refused(tmp_path, truth, header, field, word, refuse):
+    refuse(write(tmp_path / "x.h5", readouts(measured(truth)), header), word, field=field, max_bytes=8 * 2**30)
 
 
-def test_readouts_that_do_not_fit_are_refused(tmp_path, truth):
+def test_readouts_that_do_not_fit_are_refused(tmp_path, truth, refuse):
     kspace = measured(truth)
-    refuse(write(tmp_path / "a.h5", [readout(kspace[:, 0], flags=[19])]), "expected readouts of an image, there are no")
+    refuse(write(tmp_path / "a.h5", [readout(kspace[:, 0], flags=[19])]), "there are none", field="data")
     mixed = [readout(kspace[:1, 0]), readout(kspace[:, 1], 1)]
-    refuse(write(tmp_path / "b.h5", mixed), "expected readouts of the same coils, got 1 to 2")
-    refuse(write(tmp_path / "c.h5", readouts(kspace, discard=(9, 9))), "does not fit a grid")
+    refuse(write(tmp_path / "b.h5", mixed), "1 to 2", field="data")
+    refuse(write(tmp_path / "c.h5", readouts(kspace, discard=(9, 9))), "grid of 16", field="data")
     planar = [readout(kspace[:, line], line, [22] if line % 2 else []) for line in range(LINES)]
-    refuse(write(tmp_path / "d.h5", [readout(kspace[:, 0], 0, [24]), *planar]), "expected cartesian, got epi")
+    refuse(write(tmp_path / "d.h5", [readout(kspace[:, 0], 0, [24]), *planar]), "epi", field="trajectory")
     kspace[0, 0, 0] = np.nan
-    refuse(write(tmp_path / "e.h5", readouts(kspace)), "kspace: expected finite values")
+    refuse(write(tmp_path / "e.h5", readouts(kspace)), "finite", field="kspace")
     mode = "<parallelImaging><calibrationMode>separate</calibrationMode></parallelImaging>"
     only = readouts(measured(truth), flags=[20])
-    refuse(write(tmp_path / "f.h5", only, xml(more=mode)), "there are only those for calibration")
+    refuse(write(tmp_path / "f.h5", only, xml(more=mode)), "calibration", field="data")
 
 
 def alter(path: Path, change) -> Path:
@@ -658,27 +652,27 @@ def put(*names: str, value):
 
 
 @pytest.mark.parametrize(
-    ("change", "complaint"),
+    ("change", "field", "word"),
     [
-        (put("head", "number_of_samples", value=65535), "does not fit a grid of 16"),
-        (put("head", "number_of_samples", value=0), "does not fit a grid of 16"),
-        (put("head", "number_of_samples", value=15), "expected 60 values, found 64"),
-        (put("head", "active_channels", value=65535), "GiB, more than the limit|expected .* values, found 64"),
-        (put("head", "active_channels", value=0), "coils: expected 1 to 65535 of them, got 0"),
-        (put("head", "idx", "kspace_encode_step_1", value=65535), "do not fit a grid"),
-        (put("head", "encoding_space_ref", value=65535), "expected an encoding number 65535"),
-        (put("head", "flags", value=2**64 - 1), "expected readouts of an image"),
-        (put("data", "length", value=2**32 - 1), "expected 64 values, found 4294967295"),
-        (put("data", "address", value=2**64 - 1), "leads beyond the end of the file"),
-        (put("data", "address", value=0), "leads to 0, where there is none"),
-        (put("data", "index", value=60000), "a reference leads nowhere"),
+        (put("head", "number_of_samples", value=65535), "data", "65535 samples"),
+        (put("head", "number_of_samples", value=0), "data", "of 0 samples"),
+        (put("head", "number_of_samples", value=15), "variable-length data", "60 values"),
+        (put("head", "active_channels", value=65535), "variable-length data", "2097120 values"),
+        (put("head", "active_channels", value=0), "coils", "got 0"),
+        (put("head", "idx", "kspace_encode_step_1", value=65535), "lines", "65535 to 65535"),
+        (put("head", "encoding_space_ref", value=65535), "xml", "number 65535"),
+        (put("head", "flags", value=2**64 - 1), "data", "there are none"),
+        (put("data", "length", value=2**32 - 1), "variable-length data", "4294967295"),
+        (put("data", "address", value=2**64 - 1), "variable-length data", "beyond"),
+        (put("data", "address", value=0), "variable-length data", "to 0,"),
+        (put("data", "index", value=60000), "variable-length data", "object 60000"),
     ],
 )
-def test_lying_headers_and_references_are_refused(simple, change, complaint):
-    refuse(alter(simple, change), complaint)
+def test_lying_headers_and_references_are_refused(simple, change, field, word, refuse):
+    refuse(alter(simple, change), word, field=field)
 
 
-def test_a_damaged_slice_harms_no_other(tmp_path, truth):
+def test_a_damaged_slice_harms_no_other(tmp_path, truth, refuse):
     found = [one for number in range(3) for one in readouts(measured(truth), slice=number)]
     path = write(tmp_path / "x.h5", found)
 
@@ -687,8 +681,8 @@ def test_a_damaged_slice_harms_no_other(tmp_path, truth):
 
     alter(path, spoil)
     assert close(ifft2c(load(path, 2).kspace[0]), truth)
-    refuse(path, "where there is none")
-    refuse(path, "where there is none", slices=1)
+    refuse(path, "to 8,", field="variable-length data")
+    refuse(path, "to 8,", field="variable-length data", slices=1)
 
 
 def replaced(path: Path, name: str, make) -> Path:
@@ -707,50 +701,69 @@ def headless(elements, kind):
 
 
 @pytest.mark.parametrize(
-    ("name", "make", "complaint"),
+    ("name", "make", "field", "word"),
     [
-        ("data", lambda g, _: g.__setitem__("data", h5py.ExternalLink("other.h5", "/data")), "another file"),
-        ("xml", lambda g, _: g.__setitem__("xml", h5py.ExternalLink("other.h5", "/xml")), "another file"),
-        ("data", lambda g, _: g.__setitem__("data", h5py.SoftLink("/dataset/data")), "in circles"),
-        ("data", lambda g, _: g.create_group("data"), "data: expected a dataset"),
-        ("xml", lambda g, _: g.create_group("xml"), "xml: expected a dataset"),
-        ("data", lambda g, o: g.create_dataset("data", (2, 2), o.dtype), "data: expected a dataset of one axis"),
-        ("data", lambda g, _: g.create_dataset("data", data=np.ones(5)), "expected ISMRMRD acquisitions"),
-        ("data", lambda g, o: g.create_dataset("data", data=o["head"]), "expected ISMRMRD acquisitions"),
-        ("data", lambda g, o: g.create_dataset("data", (6,), o.dtype), "declares 6 elements, but none was written"),
-        ("data", lambda g, o: g.create_dataset("data", (6,), o.dtype, chunks=(1,)), "not all were written"),
-        ("data", lambda g, o: g.create_dataset("data", (10**15,), o.dtype, chunks=(1,)), "more than the limit"),
-        ("data", lambda g, o: g.create_dataset("data", (10**6,), o.dtype, chunks=(1,)), "more than the file can hold"),
+        (
+            "data",
+            lambda g, _: g.__setitem__("data", h5py.ExternalLink("other.h5", "/data")),
+            "dataset/data",
+            "another file",
+        ),
+        (
+            "xml",
+            lambda g, _: g.__setitem__("xml", h5py.ExternalLink("other.h5", "/xml")),
+            "dataset/xml",
+            "another file",
+        ),
+        ("data", lambda g, _: g.__setitem__("data", h5py.SoftLink("/dataset/data")), "dataset/data", "circles"),
+        ("data", lambda g, _: g.create_group("data"), "dataset/data", "group"),
+        ("xml", lambda g, _: g.create_group("xml"), "dataset/xml", "group"),
+        ("data", lambda g, o: g.create_dataset("data", (2, 2), o.dtype), "dataset/data", "one axis"),
+        ("data", lambda g, _: g.create_dataset("data", data=np.ones(5)), "dataset/data", "acquisitions"),
+        ("data", lambda g, o: g.create_dataset("data", data=o["head"]), "dataset/data", "acquisitions"),
+        ("data", lambda g, o: g.create_dataset("data", (6,), o.dtype), "dataset/data", "none was written"),
+        (
+            "data",
+            lambda g, o: g.create_dataset("data", (6,), o.dtype, chunks=(1,)),
+            "dataset/data",
+            "not all were written",
+        ),
+        ("data", lambda g, o: g.create_dataset("data", (10**15,), o.dtype, chunks=(1,)), "dataset/data", "limit"),
+        ("data", lambda g, o: g.create_dataset("data", (10**6,), o.dtype, chunks=(1,)), "dataset/data", "1000000"),
         (
             "data",
             lambda g, o: g.create_dataset("data", (0,), o.dtype, maxshape=(None,)),
-            "expected readouts of an image",
+            "data",
+            "there are none",
         ),
-        ("data", lambda g, o: g.create_dataset("data", data=o, compression="gzip"), "without compression"),
-        ("xml", lambda g, o: g.create_dataset("xml", (3,), o.dtype), "expected one XML text"),
-        ("xml", lambda g, o: g.create_dataset("xml", (1,), o.dtype), "none was written|not all were written"),
-        ("xml", lambda g, _: g.create_dataset("xml", data=np.arange(1)), "expected an ISMRMRD header|damaged"),
+        ("data", lambda g, o: g.create_dataset("data", data=o, compression="gzip"), "dataset/data", "compression"),
+        ("xml", lambda g, o: g.create_dataset("xml", (3,), o.dtype), "dataset/xml", "one XML text"),
+        ("xml", lambda g, o: g.create_dataset("xml", (1,), o.dtype), "dataset/xml", "written"),
+        ("xml", lambda g, _: g.create_dataset("xml", data=np.arange(1)), "xml", "header"),
         (
             "data",
             lambda g, o: g.create_dataset("data", data=headless(o, o.dtype["data"])),
-            "expected acquisition headers with an integer",
+            "data",
+            "integer",
         ),
         (
             "data",
             lambda g, o: g.create_dataset(
                 "data", (6,), np.dtype([("head", o.dtype["head"]), ("data", h5py.vlen_dtype(np.float64))])
             ),
-            "float32 of variable length",
+            "dataset/data",
+            "float32",
         ),
         (
             "data",
             lambda g, _: g.create_dataset("data", (6,), "f4", external=[("other.bin", 0, h5py.h5f.UNLIMITED)]),
-            "lies in another file",
+            "dataset/data",
+            "lies in",
         ),
     ],
 )
-def test_what_is_not_stored_as_it_should_be_is_refused(simple, name, make, complaint):
-    refuse(replaced(simple, name, make), complaint)
+def test_what_is_not_stored_as_it_should_be_is_refused(simple, name, make, field, word, refuse):
+    refuse(replaced(simple, name, make), word, field=field)
 
 
 def test_text_of_fixed_length_and_data_in_one_piece_are_read_as_well(simple, truth):
@@ -769,11 +782,11 @@ def test_of_several_groups_the_usual_one_is_read(tmp_path, truth):
     assert scan.meta["group"] == "dataset, one of 3"
 
 
-def test_files_cut_short_are_refused_wherever_they_end(simple):
+def test_files_cut_short_are_refused_wherever_they_end(simple, refuse):
     whole = simple.read_bytes()
     for length in (1, 64, 800, len(whole) // 2, len(whole) - 1):
         simple.write_bytes(whole[:length])
-        refuse(simple, "damaged|cut short|not a kind of file|beyond the end|where there is none")
+        refuse(simple)
 
 
 def test_files_with_bytes_overwritten_are_read_or_refused(simple):

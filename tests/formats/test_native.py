@@ -136,7 +136,7 @@ def test_one_slice_costs_one_slice(tmp_path, gaussian):
         assert one <= bytes_read() - before < 2 * one
 
 
-def test_forty_gigabytes_are_no_burden_when_one_slice_is_asked_for(tmp_path, gaussian):
+def test_forty_gigabytes_are_no_burden_when_one_slice_is_asked_for(tmp_path, gaussian, refused):
     Scan(kspace=gaussian(1, 2, 64, 64)).save(tmp_path / "x.h5")
     with h5py.File(tmp_path / "x.h5", "r+") as file:
         for name in ("kspace", "mask"):
@@ -145,21 +145,19 @@ def test_forty_gigabytes_are_no_burden_when_one_slice_is_asked_for(tmp_path, gau
             shape = (700_000, *data.shape[1:])
             file.create_dataset(name, shape, data.dtype, fill_time="never")[7] = data[0]  # the rest are holes on disk
     assert torch.equal(load(tmp_path / "x.h5", 7).kspace, torch.from_numpy(gaussian(1, 2, 64, 64)))
-    with pytest.raises(InputError, match=r"x\.h5: 700000 of 700000 slices: .* GiB, more than the limit of 8 GiB"):
+    with refused("8 GiB", field="700000 of 700000 slices", path=tmp_path / "x.h5"):
         load(tmp_path / "x.h5", max_bytes=8 * 2**30)
-    with pytest.raises(InputError, match=r"limit of 0\.0001"):
+    with refused("limit", field="3 of 700000 slices", path=tmp_path / "x.h5"):
         load(tmp_path / "x.h5", "7:10", max_bytes=2**17)
 
 
-def test_scans_and_reconstructions_are_distinguished(tmp_path, scan, rec):
+def test_scans_and_reconstructions_are_distinguished(tmp_path, scan, rec, refused):
     scan.save(tmp_path / "scan.h5")
     save(rec, tmp_path / "rec.h5")
-    with pytest.raises(InputError, match="got reconstruction") as error:
+    with refused("got reconstruction", path=tmp_path / "rec.h5"):
         load(tmp_path / "rec.h5")
-    assert error.value.path == str(tmp_path / "rec.h5")
-    with pytest.raises(InputError, match="got scan") as error:
+    with refused("got scan", path=tmp_path / "scan.h5"):
         load_reconstruction(tmp_path / "scan.h5")
-    assert error.value.path == str(tmp_path / "scan.h5")
     np.save(tmp_path / "x.npy", scan.kspace.numpy())
     with pytest.raises(InputError) as error:
         load_reconstruction(tmp_path / "x.npy")
@@ -184,27 +182,30 @@ def test_the_suffix_of_a_scan_is_h5(tmp_path, scan):
 
 
 @pytest.mark.parametrize(
-    ("change", "complaint"),
+    ("change", "field", "word"),
     [
-        (lambda f: f.attrs.modify("version", 2), "version: expected version 1 of UPMRI's HDF5, got 2"),
-        (lambda f: f.attrs.create("version", "1"), "version: expected a short attribute of fixed length"),
-        (lambda f: f.__delitem__("header"), "header: expected a JSON text"),
-        (lambda f: (f.__delitem__("header"), f.__setitem__("header", np.bytes_(b"{}"))), "header: expected JSON with"),
-        (lambda f: (f.__delitem__("header"), f.__setitem__("header", np.bytes_(b"[" * 99999))), "header: damaged"),
-        (lambda f: f.__delitem__("kspace"), "kspace: expected a dataset of 4 axes"),
-        (lambda f: f.__delitem__("mask"), "mask: expected a dataset of 3 axes"),
-        (lambda f: (f.__delitem__("mask"), f.__setitem__("mask", np.ones((9, 1, 6), bool))), "mask: expected 5 slices"),
-        (lambda f: (f.__delitem__("maps"), f.__setitem__("maps", np.ones((5, 3, 8, 6)))), "maps: expected a complex"),
-        (lambda f: (f.__delitem__("maps"), f.create_group("maps")), "maps: expected a dataset, got a group"),
-        (lambda f: f["kspace"].write_direct(np.full((5, 3, 8, 6), np.nan, np.complex64)), "kspace: expected finite"),
+        (lambda f: f.attrs.modify("version", 2), "version", "got 2"),
+        (lambda f: f.attrs.create("version", "1"), "version", "fixed length"),
+        (lambda f: f.__delitem__("header"), "header", "text"),
+        (
+            lambda f: (f.__delitem__("header"), f.__setitem__("header", np.bytes_(b"{}"))),
+            "header",
+            "noise, spacing, name, meta",
+        ),
+        (lambda f: (f.__delitem__("header"), f.__setitem__("header", np.bytes_(b"[" * 99999))), "header", "damaged"),
+        (lambda f: f.__delitem__("kspace"), "kspace", "4 axes"),
+        (lambda f: f.__delitem__("mask"), "mask", "3 axes"),
+        (lambda f: (f.__delitem__("mask"), f.__setitem__("mask", np.ones((9, 1, 6), bool))), "mask", "5 slices"),
+        (lambda f: (f.__delitem__("maps"), f.__setitem__("maps", np.ones((5, 3, 8, 6)))), "maps", "float64"),
+        (lambda f: (f.__delitem__("maps"), f.create_group("maps")), "maps", "group"),
+        (lambda f: f["kspace"].write_direct(np.full((5, 3, 8, 6), np.nan, np.complex64)), "kspace", "finite"),
     ],
 )
-def test_what_is_wrong_inside_is_named(tmp_path, scan, change, complaint):
+def test_what_is_wrong_inside_is_named(tmp_path, scan, change, field, word, refuse):
     scan.save(tmp_path / "x.h5")
     with h5py.File(tmp_path / "x.h5", "r+") as file:
         change(file)
-    with pytest.raises(InputError, match=rf"x\.h5: {complaint}"):
-        load(tmp_path / "x.h5")
+    refuse(tmp_path / "x.h5", word, field=field)
 
 
 def test_a_header_that_could_not_be_read_is_not_written(tmp_path, scan):

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from upmri import InputError, Scan, load
+from upmri import Scan, load
 from upmri.formats import npy as npy_files
 
 
@@ -26,59 +26,52 @@ class Bomb:
         return (open, (self.path, "w"))
 
 
-def refuse(path: Path, complaint: str, **options) -> None:
-    with pytest.raises(InputError, match=complaint) as caught:
-        load(path, **options)
-    assert caught.value.path == str(path)
-    assert "\n" not in str(caught.value)
-
-
 def npy(shape: tuple[int, ...], descr: str = "<c8", body: bytes = b"") -> bytes:
     stream = io.BytesIO()
     np.lib.format.write_array_header_1_0(stream, {"descr": descr, "fortran_order": False, "shape": shape})
     return stream.getvalue() + body
 
 
-def test_pickles_are_never_loaded(tmp_path):
+def test_pickles_are_never_loaded(tmp_path, refuse):
     bomb = np.array([Bomb(tmp_path / "owned")], dtype=object)
     np.save(tmp_path / "x.npy", bomb, allow_pickle=True)
     np.savez(tmp_path / "x.npz", kspace=bomb, allow_pickle=True)
     (tmp_path / "y.npy").write_bytes(pickle.dumps(bomb))
-    refuse(tmp_path / "x.npy", "kspace: expected an array of numbers, got object; pickled objects are never loaded")
-    refuse(tmp_path / "x.npz", "expected an array of numbers, got (object|bool)|kspace: expected an array of numbers")
-    refuse(tmp_path / "y.npy", "not a kind of file that is known")
+    refuse(tmp_path / "x.npy", "object", field="kspace")
+    refuse(tmp_path / "x.npz", "object", field="kspace")
+    refuse(tmp_path / "y.npy", "not a kind")
     assert not (tmp_path / "owned").exists()
 
 
 @pytest.mark.parametrize(
-    ("shape", "descr", "complaint"),
+    ("shape", "descr", "word"),
     [
-        ((10**6, 1000, 1000), "<c8", r"cut short; the header declares 8000000000000 bytes of complex64"),
+        ((10**6, 1000, 1000), "<c8", "8000000000000"),
         ((2**40, 2**40, 2**40), "<c8", "cut short"),
-        ((-4, -4, 4), "<c8", r"declares the impossible shape \(-4, -4, 4\)"),
-        ((4, 4, 4), "|O", "pickled objects are never loaded"),
-        ((4, 4, 4), "|V9", "expected a complex array|cut short"),
-        ((4, 4, 4), "<f8", "expected a complex array|cut short"),
+        ((-4, -4, 4), "<c8", "(-4, -4, 4)"),
+        ((4, 4, 4), "|O", "object"),
+        ((4, 4, 4), "|V9", "|V9"),
+        ((4, 4, 4), "<f8", "float64"),
     ],
 )
-def test_npy_headers_are_not_believed(tmp_path, shape, descr, complaint):
+def test_npy_headers_are_not_believed(tmp_path, shape, descr, word, refuse):
     (tmp_path / "x.npy").write_bytes(npy(shape, descr, b"\1" * 256))
-    refuse(tmp_path / "x.npy", complaint)
+    refuse(tmp_path / "x.npy", word, field="kspace")
     with zipfile.ZipFile(tmp_path / "x.npz", "w") as archive:
         archive.writestr("kspace.npy", npy(shape, descr, b"\1" * 256))
-    refuse(tmp_path / "x.npz", complaint)
+    refuse(tmp_path / "x.npz", word, field="kspace")
 
 
-def test_a_zip_bomb_is_refused_by_what_it_declares(tmp_path):
+def test_a_zip_bomb_is_refused_by_what_it_declares(tmp_path, refuse):
     # 64 MiB of zeros in 64 KiB, behind a limit of 16 MiB.
     with zipfile.ZipFile(tmp_path / "x.npz", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("kspace.npy", npy((8, 1024, 1024), body=bytes(64 * 2**20)))
-    refuse(tmp_path / "x.npz", "kspace.npy: 0.0625 GiB, more than the limit of 0.0156 GiB", max_bytes=2**24)
-    refuse(tmp_path / "x.npz", "kspace.npy: declares 671.* bytes, more than 64 times the 65.* that are stored")
+    refuse(tmp_path / "x.npz", "0.0156 GiB", field="kspace.npy", max_bytes=2**24)
+    refuse(tmp_path / "x.npz", "64 times", field="kspace.npy")
 
 
 @pytest.mark.parametrize(("sampled", "accepted"), [(1, False), (8, True)])
-def test_more_than_64_times_what_is_stored_is_refused(tmp_path, gaussian, sampled, accepted):
+def test_more_than_64_times_what_is_stored_is_refused(tmp_path, gaussian, sampled, accepted, refuse):
     """Noise in some of 256 lines, and zeros, which compress to nothing; what is small may compress as it likes."""
     kspace = np.zeros((2, 1, 256, 512), np.complex64)  # 2 MiB
     kspace[:, :, :sampled] = gaussian(2, 1, sampled, 512)
@@ -88,33 +81,33 @@ def test_more_than_64_times_what_is_stored_is_refused(tmp_path, gaussian, sample
     with h5py.File(tmp_path / "x.h5", "r+") as file:
         del file["kspace"]
         file.create_dataset("kspace", data=kspace, chunks=(1, 1, 256, 512), compression="gzip")
-    for path in (tmp_path / "x.npz", tmp_path / "x.h5"):
+    for path, field in ((tmp_path / "x.npz", "kspace.npy"), (tmp_path / "x.h5", "kspace")):
         if accepted:
             assert torch.equal(load(path).kspace, torch.from_numpy(kspace))
         else:
-            refuse(path, "kspace(.npy)?: declares .* bytes, more than 64 times the")
+            refuse(path, "64 times", field=field)
 
 
-def test_a_zip_that_lies_about_its_size_is_refused(tmp_path):
+def test_a_zip_that_lies_about_its_size_is_refused(tmp_path, refuse):
     with zipfile.ZipFile(tmp_path / "x.npz", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("kspace.npy", npy((2, 64, 64), body=b"\1" * (2 * 64 * 64 * 8)))
     raw = (tmp_path / "x.npz").read_bytes()
     size = (len(npy((2, 64, 64))) + 2 * 64 * 64 * 8).to_bytes(4, "little")
     assert raw.count(size) == 2  # in the local header and in the directory
     (tmp_path / "x.npz").write_bytes(raw.replace(size, (500).to_bytes(4, "little")))
-    refuse(tmp_path / "x.npz", "damaged.*Bad CRC|cut short")
+    refuse(tmp_path / "x.npz", field="kspace")
     with zipfile.ZipFile(tmp_path / "x.npz", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("kspace.npy", npy((4, 2, 64, 64), body=b"\1" * (2 * 64 * 64 * 8)))
     raw = (tmp_path / "x.npz").read_bytes()
     assert raw.count(size) == 2
     (tmp_path / "x.npz").write_bytes(raw.replace(size, (2**20).to_bytes(4, "little")))
-    refuse(tmp_path / "x.npz", "damaged")  # one slice is there, and is not repeated for the others
+    refuse(tmp_path / "x.npz", "65536", field="kspace")  # one slice is there, and is not repeated for the others
 
 
-def test_odd_zip_entries_are_refused(tmp_path):
+def test_odd_zip_entries_are_refused(tmp_path, refuse):
     with zipfile.ZipFile(tmp_path / "x.npz", "w", zipfile.ZIP_LZMA) as archive:
         archive.writestr("kspace.npy", npy((1, 2, 2), body=b"\1" * 32))
-    refuse(tmp_path / "x.npz", "kspace.npy: expected an entry as numpy.savez writes it")
+    refuse(tmp_path / "x.npz", "numpy.savez", field="kspace.npy")
 
 
 def test_parts_of_an_archive_are_those_of_its_arrays(tmp_path, gaussian):
@@ -129,7 +122,6 @@ def test_parts_of_an_archive_are_those_of_its_arrays(tmp_path, gaussian):
         assert npy_files.read_npz(archive, npy_files.npz_header(archive, "none")).shape == (0, 3)
 
 
-def test_a_type_without_size_is_no_array_of_numbers():
-    with pytest.raises(InputError, match="expected an array of numbers") as error:
+def test_a_type_without_size_is_no_array_of_numbers(refused):
+    with refused("<U0", field="name"):
         npy_files.npy_header("name", npy((3,), "<U0"), 10**6)
-    assert error.value.field == "name"

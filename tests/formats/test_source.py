@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from upmri import InputError, load, reconstruct
+from upmri import load, reconstruct
 from upmri.formats import open_source
 from upmri.formats.source import select_slices
 
@@ -16,7 +16,7 @@ bounds = st.none() | st.integers(-12, 12)
 
 
 @given(bounds, bounds, st.none() | st.integers(1, 12), st.integers(1, 10))
-def test_a_range_means_what_it_means_in_python_when_it_is_inside(start, stop, step, count):
+def test_a_range_means_what_it_means_in_python_when_it_is_inside(refused, start, stop, step, count):
     expected = list(range(count))[start:stop:step]
     inside = all(-count <= end <= count for end in (start, stop) if end is not None)
     text = ":".join("" if part is None else str(part) for part in (start, stop, step))
@@ -24,7 +24,7 @@ def test_a_range_means_what_it_means_in_python_when_it_is_inside(start, stop, st
         if inside and expected:
             assert list(select_slices(wanted, count)) == expected
         else:
-            with pytest.raises(InputError, match=f"{count} slice"):
+            with refused(f"{count} slice", field="slices"):
                 select_slices(wanted, count)
 
 
@@ -38,10 +38,9 @@ def test_none_is_all():
 
 
 @pytest.mark.parametrize("wrong", [7, -8, "7", "", "a", "1:2:3:4", "1.5", 1.5, "::0", "::-1", "5:5", [1], "9" * 5000])
-def test_anything_else_says_how_many_there_are(wrong):
-    with pytest.raises(InputError, match="7 slices") as error:
+def test_anything_else_says_how_many_there_are(wrong, refused):
+    with refused("7 slices", field="slices"):
         select_slices(wrong, 7)
-    assert error.value.field == "slices"
 
 
 @pytest.mark.parametrize("slices", [None, "1:4", "::2", "3", "4::9"])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+
 import h5py
 import numpy as np
 import pytest
@@ -41,3 +43,9 @@ def test_an_attribute_that_is_a_number_is_none(tmp_path):
     with h5py.File(tmp_path / "x.h5", "w") as file:
         file.attrs["a"] = 7
     assert read(tmp_path / "x.h5", "a", text.read_text_attribute) is None
+
+
+@pytest.mark.parametrize("offset", [2, 2**70])
+def test_text_that_lies_outside_the_file_is_named(refused, offset):
+    with refused("damaged", field="a"):
+        text._bytes(io.BytesIO(b"123"), "a", offset, 4)

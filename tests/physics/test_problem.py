@@ -333,6 +333,6 @@ def test_the_noise_level_must_be_given_to_methods_that_need_it(operator, data):
 @pytest.mark.parametrize("seeds", [(), (1,), range(3)])
 def test_the_number_of_seeds_is_that_of_slices(operator, data, seeds):
     for make in (lambda: Problem(operator, data, seeds=seeds), lambda: Problem(operator, data).with_seeds(seeds)):
-        with pytest.raises(InputError, match="expected one number or 2") as error:
+        with pytest.raises(InputError, match="or 2") as error:
             make()
         assert error.value.field == "seeds"

@@ -79,7 +79,7 @@ def test_an_error_of_the_server_is_raised_with_its_address():
 
 @pytest.mark.parametrize("answer", [None, b"", wire.text_message("x")[:-1]])
 def test_a_connection_that_ends_early(answer):
-    with pytest.raises(InputError, match="connection") as error:
+    with pytest.raises(InputError, match="connection ended") as error:
         exchange_with(answer)
     assert error.value.path.startswith("127.0.0.1:")
 
@@ -87,16 +87,16 @@ def test_a_connection_that_ends_early(answer):
 def test_no_answer_and_no_server(small):
     with socket.create_server(("127.0.0.1", 0)) as silent:
         to = silent.getsockname()
-        with pytest.raises(InputError, match="nothing came back within 0.2 s") as error:
+        with pytest.raises(InputError, match="0.2 s") as error:
             client.stream(small, to, CONFIG, max_bytes=2**30, seconds=0.2)
         assert error.value.path == f"{to[0]}:{to[1]}"
-    with pytest.raises(InputError, match="no server answers") as error:
+    with pytest.raises(InputError) as error:
         client.stream(small, to, CONFIG, max_bytes=2**30)
-    assert error.value.field == "--to"
+    assert (error.value.field, error.value.path) == ("--to", None)
 
 
 def test_an_error_of_a_real_server(server, small):
-    with pytest.raises(InputError, match="'sesne' is not one of") as error:
+    with pytest.raises(InputError, match="'sesne'") as error:
         client.stream(small, server.to, {"method": "sesne"}, max_bytes=2**30)
     assert error.value.path == f"127.0.0.1:{server.port}"
 
@@ -143,15 +143,15 @@ def test_attributes_that_cannot_be_read_are_left_out(text):
 
 
 @pytest.mark.parametrize(
-    ("found", "message"),
+    ("found", "word"),
     [
         (list, "no image"),
         (lambda: [image(0, kind=series.COMPLEX)], "no image"),
-        (lambda: [image(0), image(1, shape=(1, 1, 5, 4))], "different sizes"),
-        (lambda: [image(0, shape=(2, 1, 3, 4))], "expected 2-D"),
+        (lambda: [image(0), image(1, shape=(1, 1, 5, 4))], "sizes"),
+        (lambda: [image(0, shape=(2, 1, 3, 4))], "2-D"),
         (lambda: [image(0, '<!DOCTYPE x [<!ENTITY a "b">]><x/>')], "DOCTYPE"),
     ],
 )
-def test_images_that_are_no_reconstruction(found, message):
-    with pytest.raises(InputError, match=message):
+def test_images_that_are_no_reconstruction(found, word):
+    with pytest.raises(InputError, match=word):
         client.combine_images(found(), "scan", 0.0)

@@ -46,42 +46,44 @@ def test_settings_are_those_that_were_given():
 
 
 @pytest.mark.parametrize(
-    ("text", "field", "message"),
+    ("text", "field", "word"),
     [
-        ("os", "method", "'os' is not one of zero-filled"),
-        ("a" * 1000, "method", "is not one of"),
-        ("upmri.methods.sense", "method", "is not one of"),
-        ("/etc/passwd", "method", "is not one of"),
-        ("[]", "method", "is not one of"),
-        ('{"method": null}', "method", "expected a name, got NoneType"),
-        ('{"method": "sense", "__import__": "os"}', "__import__", "Extra inputs"),
-        ('{"method": "upmri", "samples": 65}', "samples", "Input should be less"),
-        ('{"method": "upmri", "samples": NaN}', "samples", "finite number"),
-        ('{"method": "upmri", "model": "../brain"}', "model", "is not available for upmri"),
-        ('{"method": "upmri", "model": "src/upmri/weights/brain.safetensors"}', "model", "is not available for upmri"),
-        ('{"method": "sense", "model": "brain"}', "model", "is not available for sense \\(available: none\\)"),
-        ('{"method": "sense"', "configuration", "expected the name of a method, or JSON"),
-        ('{"parameters": []}', "parameters", "Extra inputs"),
+        ("os", "method", "'os'"),
+        ("a" * 1000, "method", "'aaa"),
+        ("upmri.methods.sense", "method", "'upmri.methods.sense'"),
+        ("/etc/passwd", "method", "'/etc/passwd'"),
+        ("[]", "method", "'[]'"),
+        ('{"method": null}', "method", "NoneType"),
+        ('{"method": "sense", "__import__": "os"}', "__import__", "known are method"),
+        ('{"method": "upmri", "samples": 65}', "samples", "64"),
+        ('{"method": "upmri", "samples": NaN}', "samples", "finite"),
+        ('{"method": "upmri", "model": "../brain"}', "model", "'../brain'"),
+        ('{"method": "upmri", "model": "src/upmri/weights/brain.safetensors"}', "model", "available: brain"),
+        ('{"method": "sense", "model": "brain"}', "model", "available: none"),
+        ('{"method": "sense"', "configuration", "JSON"),
+        ('{"parameters": []}', "parameters", "known are method"),
     ],
 )
-def test_what_is_refused(text, field, message):
-    with pytest.raises(RefusedError, match=message) as caught:
+def test_what_is_refused(text, field, word):
+    with pytest.raises(RefusedError) as caught:
         read(text)
     assert (caught.value.code, caught.value.field) == ("config", field)
+    assert word in caught.value.message
     assert len(str(caught.value)) < 1000
 
 
 @pytest.mark.parametrize(("method", "setting"), [("sense", "adapt"), ("upmri", "steps")])
 def test_settings_are_checked_by_the_method(method, setting):
     """``sense`` has no such setting; ``upmri`` has steps only for several samples."""
-    with pytest.raises(RefusedError, match=f"^{setting}: ") as caught:
+    with pytest.raises(RefusedError) as caught:
         read(f'{{"method": "{method}", "{setting}": 3}}')
-    assert caught.value.code == "config"
+    assert (caught.value.code, caught.value.field) == ("config", setting)
 
 
 def test_only_what_the_server_offers():
-    with pytest.raises(RefusedError, match="'upmri' is not one of sense"):
+    with pytest.raises(RefusedError, match="'upmri'") as caught:
         read("upmri", allowed=("sense",))
+    assert (caught.value.code, caught.value.field) == ("config", "method")
 
 
 def test_an_order_cannot_be_changed_behind_ones_back():

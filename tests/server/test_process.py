@@ -41,8 +41,9 @@ def test_the_life_of_a_worker(worker, caplog):
 
 def test_a_worker_that_cannot_start():
     worker = WorkerProcess("abacus", "zero-filled", Counters())
-    with pytest.raises(InputError, match="'abacus' is not available"):
+    with pytest.raises(InputError, match="'abacus'") as error:
         worker.start()
+    assert error.value.field == "device"
     assert not worker.alive
 
 

@@ -122,9 +122,10 @@ def test_lengths_are_refused_before_they_are_waited_for(raw, code):
 
 def test_the_stream_as_a_whole_has_a_limit():
     source = incoming(wire.text_message("x" * 100) * 100, step=64, stream_bytes=1000)
-    with pytest.raises(RefusedError, match="stream_bytes"):
+    with pytest.raises(RefusedError) as caught:
         for _ in range(100):
             source.message()
+    assert caught.value.code == "limit:stream_bytes"
 
 
 @given(st.binary(max_size=600))

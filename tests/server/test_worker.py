@@ -89,5 +89,6 @@ def test_a_fault_of_the_program_is_named_by_its_kind_alone(ask, frame):
 
 def test_a_device_that_is_not_available():
     ours, theirs = socket.socketpair()
-    with ours, theirs, pytest.raises(InputError, match="abacus"):
+    with ours, theirs, pytest.raises(InputError, match="'abacus'") as error:
         FrameWorker(theirs, "abacus", "zero-filled")
+    assert error.value.field == "device"

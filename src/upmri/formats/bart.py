@@ -69,7 +69,7 @@ class BartSource(Source):
         header, self._data = path.with_suffix(".hdr"), path.with_suffix(".cfl")
         for needed in (header, self._data):
             if not needed.is_file():
-                raise InputError(f"expected {needed.name} beside it, there is none")
+                raise InputError("expected this file beside it, there is none", field=needed.name)
         try:
             self._shape = shape = dimensions(guard.head(header))
         except InputError as error:

@@ -54,7 +54,7 @@ def _write(rec: Reconstruction, image: NDArray[Any], path: Path, what: str = "")
 
     if max(image.shape) > _LONGEST:
         raise InputError(
-            f"NIfTI holds at most {_LONGEST} slices, got {len(image)}; expected .h5 for these", path=path.name
+            f"NIfTI holds at most {_LONGEST} slices, got {len(image)}; expected .h5 for these", field="image"
         )
     known = geometry.affine(rec.spacing, rec.meta)
     if known is None:

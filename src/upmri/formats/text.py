@@ -49,7 +49,7 @@ def read_text(file: Any, raw: BinaryIO, name: str) -> str | None:
         return _decode(name, bytes(stored.read(max_bytes=_LONGEST).reshape(1)[0]))
     if offset is None:
         raise InputError("expected it in this file, in one piece and not compressed", field=name)
-    return _follow(file, name, _bytes(raw, offset, heap.REFERENCE.itemsize))
+    return _follow(file, name, _bytes(raw, name, offset, heap.REFERENCE.itemsize))
 
 
 def read_text_attribute(file: Any, raw: BinaryIO, name: str) -> str | None:
@@ -65,7 +65,7 @@ def read_text_attribute(file: Any, raw: BinaryIO, name: str) -> str | None:
     if not variable:
         value = hdf5.short_attribute(file, name)
         return _decode(name, value) if isinstance(value, bytes) else None
-    reference = _attribute_bytes(raw, address, name.encode())
+    reference = _attribute_bytes(raw, address, name)
     return None if reference is None else _follow(file, name, reference)
 
 
@@ -87,14 +87,14 @@ def _follow(file: Any, name: str, reference: bytes) -> str:
         return _decode(name, stored.take(where, 1))
 
 
-def _attribute_bytes(raw: BinaryIO, address: int, name: bytes) -> bytes | None:
+def _attribute_bytes(raw: BinaryIO, address: int, name: str) -> bytes | None:
     """Return what an attribute holds, from an object header of version 1, which is what HDF5 writes by default."""
-    version, length = struct.unpack("<B7xI", _bytes(raw, address, 12))
+    version, length = struct.unpack("<B7xI", _bytes(raw, name, address, 12))
     blocks = [(address + 16, length)]
     for start, size in blocks:  # the list grows by the continuations that are found
         if version != 1 or size > guard.HEAD or len(blocks) > 16:
             return None
-        block, at = _bytes(raw, start, size), 0
+        block, at = _bytes(raw, name, start, size), 0
         while at + 8 <= size:
             kind, length = struct.unpack_from("<HH", block, at)
             body, at = block[at + 8 : at + 8 + length], at + 8 + length
@@ -103,15 +103,16 @@ def _attribute_bytes(raw: BinaryIO, address: int, name: bytes) -> bytes | None:
             elif kind == 12 and len(body) >= 24 and body[0] == 1:
                 sizes = struct.unpack_from("<HHH", body, 2)  # of name, type and shape, each a multiple of 8
                 data = 8 + sum(part + -part % 8 for part in sizes)
-                if body[8 : 8 + sizes[0]].rstrip(b"\0") == name and len(body) >= data + heap.REFERENCE.itemsize:
+                found = body[8 : 8 + sizes[0]].rstrip(b"\0")
+                if found == name.encode() and len(body) >= data + heap.REFERENCE.itemsize:
                     return body[data : data + heap.REFERENCE.itemsize]
     return None
 
 
-def _bytes(raw: BinaryIO, offset: int, count: int) -> bytes:
-    with guard.library():  # an offset can be larger than any file
+def _bytes(raw: BinaryIO, name: str, offset: int, count: int) -> bytes:
+    with guard.library(name):  # an offset can be larger than any file
         raw.seek(offset)
         found = raw.read(count)
     if len(found) < count:
-        raise InputError("damaged, or cut short: a text lies outside the file")
+        raise InputError("damaged, or cut short: a text lies outside the file", field=name)
     return found
