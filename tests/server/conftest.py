@@ -285,7 +285,7 @@ def xml(samples=16, lines=8, partitions=1, trajectory="cartesian", more="", limi
     space = f"""<matrixSize><x>{samples}</x><y>{lines}</y><z>{partitions}</z></matrixSize>
         <fieldOfView_mm><x>160</x><y>120</y><z>5</z></fieldOfView_mm>"""
     return f"""<?xml version="1.0"?><ismrmrdHeader xmlns="http://www.ismrm.org/ISMRMRD">
-        <subjectInformation><patientName>Jane Doe</patientName><patientID>4711</patientID></subjectInformation>
+        <subjectInformation><patientName>Jane Doe</patientName><patientID>QX-4711</patientID></subjectInformation>
         <encoding><encodedSpace>{space}</encodedSpace><reconSpace>{space}</reconSpace>
         <encodingLimits><kspace_encoding_step_1><minimum>0</minimum><maximum>{lines - 1}</maximum>
         <center>{lines // 2}</center></kspace_encoding_step_1>{limits}</encodingLimits>

@@ -194,4 +194,4 @@ def test_logs_hold_nothing_of_the_patient(server, peer, make_xml, make_head):
     server.event("stream_end", code="config")
     text = server.log_path.read_text() + server.errors.read_text()
     assert "Jane" not in text
-    assert "4711" not in text
+    assert "QX-4711" not in text

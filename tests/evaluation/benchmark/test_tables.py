@@ -8,7 +8,7 @@ from upmri.evaluation.benchmark.plan import Entry, read_config
 from upmri.evaluation.benchmark.run import Variant
 from upmri.evaluation.benchmark.store import Row
 from upmri.evaluation.benchmark.tables import CATEGORIES, category_of, cells, evaluations_of, score_csv, score_markdown
-from upmri.methods import names
+from upmri.methods import method_names
 
 VARIANTS = [
     Variant(Entry(method, label=name), key)
@@ -85,7 +85,7 @@ def test_without_the_one_to_compare_with_nothing_is_said(config, rows):
 
 
 def test_every_method_has_its_place():
-    assert {category_of(Entry(name)) for name in names()} == set(CATEGORIES)
+    assert {category_of(Entry(name)) for name in method_names()} == set(CATEGORIES)
     assert category_of(Entry("weighted-ssdu")) == "undersampled scans, split"
     assert category_of(Entry("moi")) == category_of(Entry("upmri")) == "undersampled scans"
     assert category_of(Entry("modl")) == "full images"
