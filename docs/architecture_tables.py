@@ -31,16 +31,13 @@ def layers() -> list[str]:
 def imports_table() -> str:
     """A row for each package: its modules, and the packages it imports from, all of them below it."""
     graph = grimp.build_graph("upmri", cache_dir=None)
-    rows = ["| package | modules | lines | imports from |", "|---|---|---|---|"]
+    rows = ["| package | modules | imports from |", "|---|---|---|"]
     for layer in layers():
         package = f"upmri.{layer}"
         modules = {package} | graph.find_descendants(package)
         below = {name.split(".")[1] for module in modules for name in graph.find_modules_directly_imported_by(module)}
-        files = sorted((HERE.parent / "src" / "upmri" / layer).rglob("*.py"))
-        lines = sum(len(file.read_text().splitlines()) for file in files)
         named = [name for name in layers() if name in below - {layer}]
-        # To the nearest hundred, so that the table does not change with every line of code.
-        rows.append(f"| `{layer}` | {len(files)} | {round(lines, -2)} | {', '.join(named) or 'none'} |")
+        rows.append(f"| `{layer}` | {len(modules)} | {', '.join(named) or 'none'} |")
     return "\n".join(rows)
 
 
