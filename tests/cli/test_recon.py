@@ -1,6 +1,7 @@
 """`upmri recon`: which files are written, which are not, and what is printed."""
 
 import json
+import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -180,3 +181,18 @@ def test_peak_memory_does_not_grow_with_the_slices(tmp_path, suffix):
         peaks.append(int(done.stdout.split()[-1]) / 1024)
     images = 60 * 192 * 96 * 8 / 2**20
     assert peaks[1] < peaks[0] + 3 * images + 60
+
+
+def test_a_damaged_file_among_the_weights_does_not_stop_a_reconstruction(run, scan, tmp_path, monkeypatch):
+    """It is named in one warning; to name it as the model is an error."""
+    own = tmp_path / "own"
+    own.mkdir()
+    (own / "damaged.safetensors").write_bytes(b"just some text")
+    os.mkfifo(own / "pipe.safetensors")
+    monkeypatch.setenv("UPMRI_MODELS", str(own))
+    shown = run("recon", "scan.h5", "--method", "upmri").stderr
+    assert "apples" in run("models").stdout
+    for name in ("damaged", "pipe"):
+        assert shown.count(f"{name}.safetensors") == 1
+        assert f"{name}.safetensors" in run("recon", "scan.h5", "--model", name, "--overwrite", code=2).stderr
+    assert (tmp_path / "scan.nii.gz").exists()

@@ -5,6 +5,7 @@ import re
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
 import upmri
 from upmri.evaluation.info import info
@@ -45,3 +46,13 @@ def test_simulate(run, tmp_path):
     made, expected = upmri.load(tmp_path / "made.h5"), upmri.simulate(upmri.demo.brain(), 5, 3, 10, 0.02, 7)
     assert made.kspace.equal(expected.kspace)
     assert made.noise == 0.02
+
+
+@pytest.mark.parametrize(("gib", "field"), [(1e-5, "image"), (1e-3, "scan")])
+def test_simulate_takes_no_more_memory_than_allowed(run, tmp_path, gib, field):
+    """Neither for the images nor for the scan of all coils."""
+    np.save(tmp_path / "image.npy", upmri.demo.brain())
+    done = run("simulate", "image.npy", "made.h5", "--max-gib", gib, code=2)
+    assert f"image.npy: {field}: " in done.stderr
+    assert not (tmp_path / "made.h5").exists()
+    run("simulate", "image.npy", "made.h5", "--max-gib", 1)

@@ -1,5 +1,6 @@
 import dataclasses
 import math
+import os
 import subprocess
 import sys
 import textwrap
@@ -242,3 +243,64 @@ def test_dataclasses_need_neither_pydantic_nor_yaml():
     """
     done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, check=False)
     assert done.stdout == "4 steps\n", done.stderr
+
+
+BOMB = "a: &a [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
+    f"{key}: &{key} [{', '.join(['*' + before] * 10)}]\n" for before, key in zip("abcdefghi", "bcdefghij", strict=True)
+)
+
+MERGED = "a: &a {x: 1}\n" + BOMB.partition("\n")[2].replace("[", "{<<: [").replace("]", "]}")
+
+
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [
+        (BOMB, "aliases"),
+        (
+            BOMB.replace("[", "{<<: [").replace("]", "]}").replace("{<<: [x, x, x, x, x, x, x, x, x, x]}", "{x: 1}"),
+            "aliases",
+        ),
+        (f"a: &a {'x' * 10**5}\nb: [{', '.join(['*a'] * 1000)}]", "aliases"),
+        ("a: &a [*a]", "an alias"),
+        ("a: &a {b: {c: *a}}", "an alias"),
+        ("x: " + "[" * 5000, "recursion"),
+        ("x: !!bool maybe", "maybe"),
+        ("x: !!int ''", "not YAML"),
+        ("x: !!timestamp y", "not YAML"),
+        ("#" * 2**20 + "\nx: 1", "1048576 bytes"),
+    ],
+)
+def test_yaml_takes_no_more_time_and_memory_than_its_length_allows(tmp_path, text, word):
+    path = tmp_path / "x.yaml"
+    path.write_text(text)
+    with pytest.raises(InputError, match=word) as error:
+        read_mapping(path)
+    assert error.value.path == str(path)
+    if word == "aliases":
+        with pytest.raises(InputError, match=word) as error:
+            read_mapping({}, (f"x={{{', '.join(text.splitlines())}}}",))
+        assert error.value.field == "--set"
+
+
+def test_aliases_are_read(tmp_path):
+    (tmp_path / "x.yaml").write_text("a: &a {x: 1}\nb: [*a, *a]\nc: {<<: *a, y: 2}\n")
+    assert read_mapping(tmp_path / "x.yaml") == {"a": {"x": 1}, "b": [{"x": 1}, {"x": 1}], "c": {"x": 1, "y": 2}}
+
+
+def test_only_regular_files_are_read(tmp_path):
+    os.mkfifo(tmp_path / "pipe.yaml")
+    (tmp_path / "zero.yaml").symlink_to("/dev/zero")
+    for name in ("pipe.yaml", "zero.yaml", "."):
+        (tmp_path / "x.yaml").write_text(f"base: {name}")
+        for path in (tmp_path / name, tmp_path / "x.yaml"):
+            with pytest.raises(InputError, match="expected a file") as error:
+                read_mapping(path)
+            assert error.value.path == str(tmp_path / name)
+
+
+def test_a_file_based_on_itself_by_a_longer_way_is_refused(tmp_path):
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "x.yaml").write_text("base: sub/../x.yaml")
+    with pytest.raises(InputError, match="in a row") as error:
+        read_mapping(tmp_path / "x.yaml")
+    assert error.value.field == "base"

@@ -94,6 +94,8 @@ def test_what_is_no_file_is_refused(tmp_path, refused, refuse):
     refuse(tmp_path / "absent.npy", "no such file")
     refuse(tmp_path, "folder")
     refuse(Path(os.devnull), "device")
+    os.mkfifo(tmp_path / "pipe.npy")  # to open it would wait for a writer
+    refuse(tmp_path / "pipe.npy", "pipe")
     with refused("null", path="a\0b"):
         load("a\0b")
     with refused("no such file", path=tmp_path / "absent.h5"):
@@ -106,7 +108,7 @@ def test_what_may_not_be_read_is_refused(tmp_path, monkeypatch, refuse):
     def denied(*_args, **_kwargs):
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(Path, "open", denied)
+    monkeypatch.setattr("upmri.core.regular.os.open", denied)
     refuse(tmp_path / "x.npy", "Permission denied")
 
 

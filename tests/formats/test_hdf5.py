@@ -97,10 +97,111 @@ def test_chunks_that_inflate_beyond_their_shape_are_refused(tmp_path, refused):
             data = hdf5.find_array(file, name)
             assert (data.read(slice(0, 1, 1), max_bytes=2**24) == 1).all()
             for keep in ((), (slice(1, 2, 1),), (1,)):
-                with refused("compressed", field=name):
+                with refused("chunk", field=name):
                     data.read(*keep, max_bytes=2**24)
         with refused("16 bytes", field="small"):
             hdf5.find_array(file, "small").read(max_bytes=2**40)  # refused without unpacking
+
+
+def tamper(path: Path, stored: bytes, *, mask: int = 0, **filters: object) -> None:
+    """Write two chunks of 4 KiB, and replace the second by these bytes."""
+    with h5py.File(path, "w") as file:
+        data = file.create_dataset("x", (2, 4096), "u1", chunks=(1, 4096), **filters)
+        data[:] = 7
+        data.id.write_direct_chunk((1, 0), stored, mask)
+
+
+def read_back(path: Path, *part: int | slice) -> np.ndarray:
+    with hdf5.open_hdf5(path) as file:
+        return hdf5.find_array(file, "x").read(*part, max_bytes=2**20)
+
+
+@pytest.mark.parametrize("short", [1, 512, 4095])
+def test_a_chunk_that_inflates_to_less_shows_no_other_memory(tmp_path, short, refused):
+    tamper(tmp_path / "x.h5", zlib.compress(bytes(4096 - short)), compression="gzip")
+    assert (read_back(tmp_path / "x.h5", 0) == 7).all()
+    for part in ((), (1,)):
+        with refused("4096 bytes", field="x"):
+            read_back(tmp_path / "x.h5", *part)
+
+
+@pytest.mark.parametrize("stored", [b"\1", b"\1\2", b"\1\2\3", b"\1\2\3\4"])
+@pytest.mark.parametrize("filters", [{}, {"compression": "gzip"}, {"shuffle": True}])
+def test_a_chunk_shorter_than_its_checksum_is_refused(tmp_path, stored, filters, refused):
+    tamper(tmp_path / "x.h5", stored, fletcher32=True, **filters)
+    with refused("checksum", field="x"):
+        read_back(tmp_path / "x.h5")
+
+
+@pytest.mark.parametrize("stored", [bytes(4095), bytes(4097), b"\1"])
+@pytest.mark.parametrize("filters", [{"compression": "gzip", "mask": 1}, {"shuffle": True}])
+def test_a_chunk_that_is_not_compressed_has_its_declared_length(tmp_path, stored, filters, refused):
+    tamper(tmp_path / "x.h5", stored, **filters)
+    with refused("4096 bytes", field="x"):
+        read_back(tmp_path / "x.h5")
+
+
+def test_an_lzf_chunk_is_not_decoded_beyond_what_it_declares(tmp_path, refused):
+    copies = b"\0\7" + b"\xe0\xff\0" * 1300  # 264 bytes each: 340 KB in 4 KB
+    tamper(tmp_path / "x.h5", copies, compression="lzf")
+    with refused("more than the 4096 bytes", field="x"):
+        read_back(tmp_path / "x.h5")
+    tamper(tmp_path / "x.h5", copies[:41], compression="lzf")
+    with refused("not the 4096 bytes", field="x"):
+        read_back(tmp_path / "x.h5")
+
+
+def test_a_damaged_byte_is_found_by_the_checksum(tmp_path, refused):
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file.create_dataset("x", (1, 4096), "u1", chunks=(1, 4096), fletcher32=True)[:] = 7
+        _, raw = file["x"].id.read_direct_chunk((0, 0))
+        file["x"].id.write_direct_chunk((0, 0), raw[:99] + b"\0" + raw[100:])
+    with refused("checksum", field="x"):
+        read_back(tmp_path / "x.h5")
+
+
+def test_filters_that_a_chunk_does_not_have_are_not_undone(tmp_path):
+    tamper(tmp_path / "x.h5", bytes(range(256)) * 16, mask=0b11, compression="gzip", shuffle=True)
+    assert (read_back(tmp_path / "x.h5", 1) == np.tile(np.arange(256), 16)).all()
+
+
+def test_many_large_chunks_of_a_small_array_are_refused(tmp_path, refused):
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file.create_dataset("x", (200, 1), "u1", chunks=(1, 2**20), maxshape=(None, None), compression="gzip")
+    with refused("200 ", field="x"):
+        read_back(tmp_path / "x.h5")
+
+
+@pytest.mark.parametrize("dtype", ["c8", ">c8", "f2", ">i2", "?", "c16", [("real", "f4"), ("imag", "f4")]])
+@pytest.mark.parametrize("chunks", [(2, 3, 4), (1, 7, 9), (5, 7, 9), (3, 7, 1)])
+def test_parts_are_those_that_h5py_reads(tmp_path, dtype, chunks):
+    """Of chunks of every shape, some of which were never written and others extend beyond the edge."""
+    rng = np.random.default_rng(0)
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        data = file.create_dataset("x", (5, 7, 9), dtype, chunks=chunks, compression="gzip", shuffle=True)
+        data[1:4, 2:6] = rng.integers(0, 2**62, (3, 4, 9)).astype("i8").view("u1")[..., ::8].astype("?").astype(dtype)
+        parts = [(), (2,), (slice(0, 5, 2),), (slice(1, 4, 1), 3), (slice(4, 5, 1), slice(0, 7, 3), slice(2, 9, 5))]
+        parts += [(slice(2, 2, 1),), (0, 0, 0)]
+        expected = [data[part] for part in parts]
+    for part, array in zip(parts, expected, strict=True):
+        found = read_back(tmp_path / "x.h5", *part)
+        assert (found.dtype.newbyteorder("="), found.shape) == (array.dtype.newbyteorder("="), array.shape)
+        np.testing.assert_array_equal(found, array)
+
+
+def test_what_was_never_written_has_the_fill_value(tmp_path):
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file.create_dataset("x", (4, 4), "f4", chunks=(2, 2), compression="gzip", fillvalue=5)[:2, :2] = 1
+    assert read_back(tmp_path / "x.h5").tolist() == [[1, 1, 5, 5]] * 2 + [[5, 5, 5, 5]] * 2
+
+
+def test_numbers_that_numpy_stores_otherwise_are_refused(tmp_path, refused):
+    kind = h5py.h5t.IEEE_F32LE.copy()
+    kind.set_fields(31, 20, 11, 0, 20)  # an exponent of 11 bits
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        h5py.h5d.create(file.id, b"x", kind, h5py.h5s.create_simple((3,)))
+    with refused("numbers", field="x"):
+        read_back(tmp_path / "x.h5")
 
 
 @pytest.mark.parametrize("filters", [{"compression": "gzip"}, {"compression": "lzf"}, {}])
@@ -110,7 +211,7 @@ def test_honest_compression_is_read(tmp_path, gaussian, filters):
         file.create_dataset("x", data=array, chunks=(2, 30, 50), shuffle=True, fletcher32=True, **filters)
     with hdf5.open_hdf5(tmp_path / "x.h5") as file:
         data = hdf5.find_array(file, "x")
-        assert (data.read(max_bytes=2**16) == array).all()  # small enough for every chunk to be looked into
+        assert (data.read(max_bytes=2**16) == array).all()
         assert (data.read(slice(0, 3, 2), max_bytes=2**16) == array[::2]).all()
         assert hdf5.find_array(file, "y") is None
         assert hdf5.find_array(file, "x/y") is None

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import contextlib
 import gzip
+import struct
+import tracemalloc
 
 import nibabel
 import numpy as np
@@ -97,3 +99,75 @@ def test_a_nifti_cut_short_is_refused(tmp_path, refused):
         (tmp_path / "x.nii.gz").write_bytes(whole[:length])
         with refused(field="image", path=tmp_path / "x.nii.gz"):
             load_images(tmp_path / "x.nii.gz")
+
+
+def header_of(shape: tuple[int, ...], dtype: type, offset: int) -> nibabel.Nifti1Header:
+    header = nibabel.Nifti1Header()
+    header.set_data_shape(shape)
+    header.set_data_dtype(dtype)
+    header["magic"], header["vox_offset"] = b"n+1", offset
+    return header
+
+
+@contextlib.contextmanager
+def at_most(size: float):
+    """No more bytes of memory are taken, at any time."""
+    tracemalloc.start()
+    try:
+        yield
+        assert tracemalloc.get_traced_memory()[1] < size
+    finally:
+        tracemalloc.stop()
+
+
+def test_header_extensions_take_no_memory(tmp_path, refused):
+    """Neither long ones, which are skipped, nor a flood of them, which is refused."""
+    path, size = tmp_path / "x.nii.gz", 2**25
+    extension = b"\1\0\0\0" + struct.pack("<ii", size, 6) + bytes(size - 8)
+    voxels = np.arange(24, dtype=np.int16)
+    content = header_of((4, 3, 2), np.int16, 352 + size).binaryblock + extension + voxels.tobytes()
+    path.write_bytes(gzip.compress(content, 1))
+    load_images(path)  # what is imported is not counted
+    with at_most(2**23):
+        images = load_images(path)
+    np.testing.assert_array_equal(images, voxels.reshape(2, 3, 4).transpose(0, 2, 1))
+    content = header_of((4, 3, 2), np.int16, 2**32).binaryblock + extension
+    path.write_bytes(gzip.compress(content, 1))
+    with at_most(2**23), refused("limit", field="header extensions", path=path):
+        load_images(path)
+
+
+@pytest.mark.parametrize(("slope", "size"), [(1.0, 1), (0.5, 8)])
+def test_voxels_are_counted_as_they_are_returned(tmp_path, refused, slope, size):
+    """One byte each in the file, eight where the header scales them; no copy is made beside."""
+    path, voxels = tmp_path / "x.nii.gz", 2**24
+    header = header_of((256, 256, 256), np.uint8, 352)
+    header["scl_slope"] = slope
+    path.write_bytes(gzip.compress(header.binaryblock + bytes(4 + voxels), 9))
+    assert path.stat().st_size < voxels // 500
+    with at_most(2**18), refused("limit", field="image", path=path):
+        load_images(path, max_bytes=voxels * size - 1)
+    with at_most(1.3 * voxels * size):
+        images = load_images(path, max_bytes=voxels * size)
+    assert (images.shape, images.itemsize) == ((256, 256, 256), size)
+
+
+def test_many_slices_of_one_voxel(tmp_path):
+    path, voxels = tmp_path / "x.nii", np.arange(30000 * 60, dtype=np.float32)
+    path.write_bytes(header_of((1, 1, 30000, 60), np.float32, 352).binaryblock + bytes(4) + voxels.tobytes())
+    np.testing.assert_array_equal(load_images(path), voxels.reshape(-1, 1, 1))
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, ">i2", np.float32, np.complex64])
+@pytest.mark.parametrize("scaling", [(1, 0), (2.5, -3), (0, 7)])
+def test_voxels_are_those_that_nibabel_reads(tmp_path, dtype, scaling):
+    nifti = nibabel.Nifti1Image(np.zeros((4, 5, 3)).astype(np.dtype(dtype).newbyteorder("=")), np.eye(4))
+    header = nifti.header.as_byteswapped(">" if str(dtype).startswith(">") else "<")
+    header["scl_slope"], header["scl_inter"] = scaling
+    header["vox_offset"] = 352
+    voxels = np.arange(60).astype(dtype)
+    (tmp_path / "x.nii").write_bytes(header.binaryblock + bytes(4) + voxels.tobytes())
+    expected = np.asanyarray(nibabel.load(tmp_path / "x.nii").dataobj)
+    images = load_images(tmp_path / "x.nii")
+    assert images.dtype == expected.dtype
+    np.testing.assert_array_equal(images, np.moveaxis(expected, -1, 0))

@@ -3,6 +3,7 @@ from __future__ import annotations
 import contextlib
 import struct
 import sys
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -385,3 +386,36 @@ def test_files_with_bytes_overwritten_are_read_or_refused(simple):
         simple.write_bytes(damaged)
         with contextlib.suppress(InputError):
             load(simple, max_bytes=2**28)
+
+
+@pytest.mark.parametrize("measurements", [1, 2])
+def test_empty_blocks_take_no_more_memory_than_allowed(tmp_path, truth, measurements, refused):
+    """Of a file that is mostly a hole; and the measurements of a file together."""
+    path, size, limit = tmp_path / "x.dat", 2**26, 2**20
+    if measurements == 1:
+        write(path, protocol() + blocks(measured(truth)))
+        with path.open("r+b") as file:
+            file.truncate(size)
+            file.seek(24)
+            file.write(struct.pack("<Q", size - 10240))
+    else:
+        empty = block(np.zeros((0, 0))) * (limit // (8 * 192) + 100)  # of each a little more than half
+        write(path, *[protocol() + empty + end()] * 2)
+        with refused("1 to", field="samples", path=path):
+            load(path)
+    tracemalloc.start()
+    try:
+        with refused("limit", field="headers of its readouts", path=path):
+            load(path, max_bytes=limit)
+        assert tracemalloc.get_traced_memory()[1] < 2 * limit
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_noise_readout_takes_no_more_memory_than_allowed(tmp_path, refused):
+    kspace = measured(image(COILS, SAMPLES // 2, LINES))
+    long = block(np.zeros((COILS, 60000), np.complex64), 0, "NOISEADJSCAN")
+    path = write(tmp_path / "x.dat", protocol() + long + blocks(kspace) + end())
+    with refused("limit", field="a noise readout", path=path):
+        load(path, max_bytes=2**19)
+    assert load(path).coils == COILS

@@ -1,4 +1,7 @@
+import os
+
 import pytest
+import torch
 
 from upmri.core.errors import InputError
 from upmri.inference.choice import build_method
@@ -6,7 +9,7 @@ from upmri.methods.upmri import UpmriObjective
 from upmri.methods.upmri_paper import PaperObjective
 from upmri.weights import catalogue
 from upmri.weights.catalogue import available, find_weights, read_card, weight_names
-from upmri.weights.files import load_prior, save_weights
+from upmri.weights.files import load_available, load_prior, save_weights
 
 
 def write(folder, name, method="upmri", objective=None, **card):
@@ -77,3 +80,54 @@ def test_the_folder_of_a_run_can_be_named(tmp_path, monkeypatch):
     monkeypatch.setenv("UPMRI_MODELS", str(tmp_path))
     assert "checkpoint" not in weight_names()
     assert "mine" in available("upmri")
+
+
+def damage(folder, kind):
+    """Put weights that cannot be used into a folder."""
+    path = folder / f"{kind}.safetensors"
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "device":
+        path.symlink_to("/dev/zero")
+    elif kind == "folder":
+        path.mkdir()
+    elif kind == "nan":
+        objective = UpmriObjective(cascades=1, width=4)
+        tensors = {name: torch.full_like(value, torch.nan) for name, value in objective.network().state_dict().items()}
+        save_weights(path, tensors, "upmri", objective, {})
+    else:
+        whole = write(folder, "whole").read_bytes()
+        (folder / "whole.safetensors").unlink()
+        path.write_bytes({"empty": b"", "text": b"just some text", "short": whole[:-1], "long": whole + b"x"}[kind])
+    return path
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device", "folder", "empty", "text", "short", "long"])
+def test_a_file_that_is_no_weights_is_skipped_with_one_warning(shipped, tmp_path, monkeypatch, kind):
+    own = tmp_path / "own"
+    own.mkdir()
+    write(own, "quinces")
+    path = damage(own, kind)
+    monkeypatch.setenv("UPMRI_MODELS", str(own))
+    with pytest.warns(UserWarning, match=f"{kind}.safetensors: .* skipped"):
+        assert available("upmri") == ("apples", "quinces")
+    # Another warning would be an error.
+    assert weight_names() == ("apples", "pears", "quinces")
+    assert [prior.source for prior in load_available("upmri")] == ["apples", "quinces"]
+    for use in (read_card, load_prior):  # to name it is an error
+        with pytest.raises(InputError) as error:
+            use(kind)
+        assert error.value.path in (str(path), str(path.resolve()))
+
+
+def test_weights_that_cannot_be_loaded_are_skipped_with_one_warning(shipped, tmp_path, monkeypatch):
+    own = tmp_path / "own"
+    own.mkdir()
+    path = damage(own, "nan")
+    monkeypatch.setenv("UPMRI_MODELS", str(own))
+    with pytest.warns(UserWarning, match="nan.safetensors: has NaN .* skipped"):
+        assert len(load_available("upmri")) == 1
+    assert [prior.source for prior in load_available("upmri")] == ["apples"]  # another warning would be an error
+    with pytest.raises(InputError) as error:
+        load_prior("nan")
+    assert error.value.path == str(path)

@@ -272,7 +272,7 @@ def test_a_file_that_may_not_be_read(tmp_path, good, monkeypatch):
 
     path = tmp_path / "secret.safetensors"
     path.write_bytes(good.read_bytes())
-    monkeypatch.setattr(type(path), "open", refuse)  # root may read everything
+    monkeypatch.setattr("upmri.core.regular.os.open", refuse)  # root may read everything
     with pytest.raises(InputError, match="secret.safetensors: cannot be read: Permission denied"):
         load_prior(path)
 

@@ -47,9 +47,11 @@ def train_command(
 def methods_command(as_json: Json = False) -> None:
     """List the methods: what each does, and what it learns from."""
     from upmri.methods.registry import find_method, method_names
-    from upmri.weights.catalogue import available
+    from upmri.weights.catalogue import available, weight_names
 
     kinds = {name: find_method(name) for name in method_names()}
+    with console.warnings_shown(quiet=False):
+        weight_names()  # files that are not weights are named once
     facts: list[dict[str, Any]] = [
         {
             "name": name,
@@ -80,7 +82,9 @@ def models_command(as_json: Json = False) -> None:
     from upmri.weights.catalogue import find_weights, read_card, weight_names
 
     facts: list[dict[str, Any]] = []
-    for name in weight_names():
+    with console.warnings_shown(quiet=False):
+        names = weight_names()
+    for name in names:
         card = read_card(name)
         facts.append(
             {

@@ -66,7 +66,8 @@ def recon_command(
         "model": model, "steps": steps, "samples": None if samples == 1 else samples, "adapt": adapt,
         "mirrors": mirrors or None, "damping": damping
     }  # fmt: skip
-    build_method(method, **settings)  # a wrong setting is reported before anything is read
+    with console.warnings_shown(quiet=quiet):
+        build_method(method, **settings)  # a wrong setting is reported before anything is read
     limit = formats.MAX_BYTES if max_gib is None else int(max_gib * 2**30)
     results, failed = [], False
     for path, destination in zip(scans, _targets(scans, target), strict=True):

@@ -82,13 +82,22 @@ def simulate_command(
     noise: Annotated[float, typer.Option(help="σ₀, where the image's 99.9th percentile is 1.")] = 0.01,
     seed: Seed = 0,
     overwrite: Overwrite = False,
+    max_gib: Annotated[
+        float | None,
+        typer.Option(help="Most GiB of the images, and of the scan; by default half of the free memory."),
+    ] = None,
     quiet: Quiet = False,
 ) -> None:
     """Make an undersampled multi-coil scan of an image."""
-    from upmri.formats import load_images
+    from upmri.formats import MAX_BYTES, guard, load_images
     from upmri.physics.simulate import simulate
 
-    scan = simulate(load_images(image), coils=coils, acceleration=accel, acs=acs, noise=noise, seed=seed)
+    limit = MAX_BYTES if max_gib is None else int(max_gib * 2**30)
+    images = load_images(image, max_bytes=limit)
+    with guard.naming(image):
+        # Of each voxel the scan holds k-space and maps of all coils and the reference, complex numbers of 8 bytes.
+        guard.check_bytes("scan", 8 * images.size * (2 * coils + 1), limit)
+    scan = simulate(images, coils=coils, acceleration=accel, acs=acs, noise=noise, seed=seed)
     scan.save(target, overwrite=overwrite)
     if not quiet:
         height, width = scan.matrix

@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import functools
+import itertools
 import re
 import reprlib
 import typing
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from upmri.core.errors import InputError
 from upmri.core.legacy import rename_old_keys
+from upmri.core.regular import open_regular
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails, SchemaValidator
@@ -27,6 +29,9 @@ _Place = tuple[int | str, ...]
 
 # YAML 1.1 reads 5e-4 as text, because it has no point. Here it is a number.
 _EXPONENT = re.compile(r"[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$")
+
+# Limits on files of settings: bytes of one, characters of one with its aliases replaced, files based on each other.
+_MOST_BYTES, _MOST_CHARACTERS, _MOST_BASES = 2**20, 2**22, 16
 
 # What is expected, by pydantic's type of error.
 _EXPECTED = {
@@ -162,9 +167,14 @@ def _names(kind: Any, place: _Place) -> list[str]:
 def _read(path: Path, above: tuple[Path, ...] = ()) -> dict[str, Any]:
     """Read a file and the file that it names as its ``base``."""
     try:
-        mapping = _yaml(path.read_text(encoding="utf-8"))
+        with open_regular(path) as file:
+            raw = file.read(_MOST_BYTES + 1)
     except OSError as error:
         raise InputError(f"cannot be read: {error.strerror}", path=path) from error
+    if len(raw) > _MOST_BYTES:
+        raise InputError(f"not YAML of settings: more than {_MOST_BYTES} bytes", path=path)
+    try:
+        mapping = _yaml(raw.decode())
     except ValueError as error:
         raise InputError(f"not YAML: {error}", path=path) from error
     if not isinstance(mapping, dict):
@@ -180,6 +190,8 @@ def _read(path: Path, above: tuple[Path, ...] = ()) -> dict[str, Any]:
         raise InputError(f"expected a file, got {base!r}", field="base", path=path)
     if path in above:
         raise InputError("is based on itself", field="base", path=path)
+    if len(above) == _MOST_BASES:  # a path can lead to the same file by ever longer ways
+        raise InputError(f"is the {_MOST_BASES + 1}th file in a row that is based on another", field="base", path=path)
     return _read(path.parent / base, (*above, path)) | mapping
 
 
@@ -213,6 +225,27 @@ def _yaml(text: str) -> Any:
 
     Loader.add_implicit_resolver("tag:yaml.org,2002:float", _EXPONENT, list("-+0123456789"))
     try:
-        return Loader(text).get_single_data()
-    except (yaml.YAMLError, RecursionError) as error:
+        loader = Loader(text)
+        node = loader.get_single_node()
+        if node is None:
+            return None
+        if _length(node, {}) > _MOST_CHARACTERS:
+            raise ValueError(f"its aliases stand for more than {_MOST_CHARACTERS} characters")
+        return loader.construct_document(node)
+    except (yaml.YAMLError, RecursionError, LookupError, TypeError, AttributeError) as error:
         raise ValueError(" ".join(str(error).split())) from error
+
+
+def _length(node: Any, known: dict[int, int]) -> int:
+    """Return the number of characters of a YAML node in which every alias is replaced by what it stands for."""
+    if (length := known.get(id(node))) is None:
+        known[id(node)] = -1  # not yet complete
+        if isinstance(node.value, str):
+            length = 1 + len(node.value)
+        else:  # a list has nodes, a mapping has pairs of them
+            parts = itertools.chain.from_iterable(part if isinstance(part, tuple) else (part,) for part in node.value)
+            length = 1 + sum(_length(part, known) for part in parts)
+        known[id(node)] = length
+    if length < 0:
+        raise ValueError("an alias stands for something that holds it")
+    return length

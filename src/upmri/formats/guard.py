@@ -8,7 +8,6 @@ library and nothing else, so that errors of UPMRI itself are not taken for a dam
 
 from __future__ import annotations
 
-import stat
 import struct
 import tokenize
 import zipfile
@@ -18,6 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from upmri.core.errors import InputError
+from upmri.core.regular import open_regular
 
 
 def _half_of_free_memory() -> int:
@@ -120,10 +120,7 @@ def check_fold(field: str, declared: int, stored: int) -> None:
 def head(path: Path) -> bytes:
     """Return the first bytes of a regular file that exists, can be read and is not empty."""
     try:
-        mode = path.stat().st_mode
-        if not stat.S_ISREG(mode):
-            raise InputError(f"expected a file, got {'a folder' if stat.S_ISDIR(mode) else 'a device or pipe'}")
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             first = file.read(HEAD)
     except FileNotFoundError as error:
         raise InputError("no such file") from error

@@ -6,13 +6,12 @@ calls are inside :func:`upmri.formats.guard.library`. No link is followed out of
 
 from __future__ import annotations
 
+import itertools
 import math
-import zlib
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -20,16 +19,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from upmri.core.errors import InputError
-from upmri.formats import guard
+from upmri.formats import guard, hdf5_filters
 from upmri.formats.source import Source
 
 _SIGNATURE = b"\x89HDF\r\n\x1a\n"
-_GZIP, _FLETCHER32, _LZF = 1, 3, 32000  # HDF5's numbers of filters
-_FILTERS = {_GZIP: "gzip", 2: "shuffle", _FLETCHER32: "fletcher32", _LZF: "lzf"}
-_COMPRESSION = {_GZIP, _LZF}
-_CHECKSUM = 4  # bytes that fletcher32 appends to a chunk
 _HOPS = 16
 _GROUPS = 64
+# The most bytes of chunks per byte of the array, for what is not small: chunks that extend beyond its edges.
+_CHUNKS_FOLD, _CHUNKS_SMALL = 64, 2**26
 
 
 class Hdf5Source(Source):
@@ -75,56 +72,71 @@ class StoredArray:
     def read(self, *part: int | slice, max_bytes: int) -> NDArray[Any]:
         """Read all of it, or a part: numbers and ranges (start:stop:step, all ≥ 0) along its first axes.
 
-        What the part takes in memory is checked before, and so is every compressed chunk that belongs to it.
+        What the part takes in memory is checked before, and so is the length of every chunk that belongs to it.
         """
-        rows = tuple(len(range(at.start, at.stop, at.step)) if isinstance(at, slice) else 1 for at in part)
-        guard.check_bytes(self.name, math.prod(rows + self.shape[len(part) :]) * self.dtype.itemsize, max_bytes)
-        if self.chunks is not None:
-            first = part[0] if part else slice(0, self.shape[0], 1)
-            self._check_chunks(
-                self.chunks, first if isinstance(first, slice) else slice(first, first + 1, 1), max_bytes
-            )
+        kept = [range(at.start, at.stop, at.step) if isinstance(at, slice) else range(at, at + 1) for at in part]
+        kept += [range(length) for length in self.shape[len(part) :]]
+        guard.check_bytes(self.name, math.prod(map(len, kept)) * self.dtype.itemsize, max_bytes)
+        if self.chunks is None:
+            with guard.library(self.name):
+                array: NDArray[Any] = self.dataset[part or ()]
+            return array
+        whole = self._read_chunks(self.chunks, kept, max_bytes)
+        numbers = [axis for axis, at in enumerate(part) if not isinstance(at, slice)]
+        return whole.reshape([len(at) for axis, at in enumerate(kept) if axis not in numbers])
+
+    def _read_chunks(self, shape: tuple[int, ...], kept: list[range], max_bytes: int) -> NDArray[Any]:
+        """Put the array together from its chunks, which are stored whole also where they extend beyond its edge."""
+        size = math.prod(shape) * self.dtype.itemsize
+        guard.check_bytes(f"{self.name}: one chunk", size, max_bytes)
+        padded = (
+            math.prod(-(-n // step) * step for n, step in zip(self.shape, shape, strict=True)) * self.dtype.itemsize
+        )
+        if padded > max(_CHUNKS_SMALL, _CHUNKS_FOLD * self.nbytes):  # all of it is decoded, for a few elements
+            raise InputError(f"{padded} bytes of chunks for an array of {self.nbytes}", field=self.name)
         with guard.library(self.name):
-            array: NDArray[Any] = self.dataset[part or ()]
-        return array
+            out = np.full([len(at) for at in kept], self.dataset.fillvalue, self.dtype)
+        if not out.size:
+            return out
+        spans = [range(at[0] // length * length, at[-1] + 1, length) for at, length in zip(kept, shape, strict=True)]
+        for first in itertools.product(*spans):
+            stored = self._stored_chunks.get(first)
+            if stored is None:  # never written
+                continue
+            inside = [_inside(at, *ends) for at, ends in zip(kept, zip(first, shape, strict=True), strict=True)]
+            source, target = (tuple(slices) for slices in zip(*inside, strict=True))
+            if out[target].size:
+                out[target] = self._read_chunk(first, *stored, size).reshape(shape)[source]
+        return out
 
     @cached_property
-    def _stored_chunks(self) -> list[Any]:
-        """The chunks that were written: offset in the array, mask of filters not used, place and size in the file."""
+    def _stored_chunks(self) -> dict[tuple[int, ...], tuple[int, int]]:
+        """The chunks that were written, by offset in the array: mask of filters not applied, stored length."""
         chunks: list[Any] = []
         with guard.library(self.name):
             self.dataset.id.chunk_iter(chunks.append)
-        return chunks
+        found = {tuple(chunk.chunk_offset): (chunk.filter_mask, chunk.size) for chunk in chunks}
+        if len(found) < len(chunks):
+            raise InputError("damaged: two chunks lie in the same place", field=self.name)
+        return found
 
-    def _check_chunks(self, shape: tuple[int, ...], keep: slice, max_bytes: int) -> None:
-        """Refuse chunks of impossible size: HDF5 inflates them before it checks, and crashes on empty ones."""
-        declared = math.prod(shape) * self.dtype.itemsize
-        guard.check_bytes(f"{self.name}: one chunk", declared, max_bytes)
-        for chunk in self._stored_chunks:
-            first = chunk.chunk_offset[0]
-            if not (first < keep.stop and keep.start < first + shape[0]):
-                continue
-            used = {number for at, number in enumerate(self.filters) if not chunk.filter_mask >> at & 1}
-            checksum = _CHECKSUM if _FLETCHER32 in used else 0
-            if chunk.size <= checksum or (not used & _COMPRESSION and chunk.size != declared + checksum):
-                raise InputError(f"damaged: a chunk of {declared} bytes is stored in {chunk.size}", field=self.name)
-            too_long = chunk.size > 1.01 * declared + 1024
-            if _GZIP in used and not too_long and chunk.size * guard.INFLATION > max_bytes:
-                with guard.library(self.name):
-                    _, raw = self.dataset.id.read_direct_chunk(chunk.chunk_offset)
-                    too_long = _inflates_beyond(raw, declared + _CHECKSUM)
-            if too_long:
-                raise InputError(
-                    f"a compressed chunk holds more than the {declared} bytes it declares", field=self.name
-                )
+    def _read_chunk(self, first: tuple[int, ...], mask: int, stored: int, size: int) -> NDArray[Any]:
+        """Return the elements of a chunk, in one axis; its stored length is checked before memory is taken."""
+        used = tuple(number for at, number in enumerate(self.filters) if not mask >> at & 1)
+        if not 0 < stored <= hdf5_filters.longest_chunk(size):
+            raise InputError(f"damaged: a chunk of {size} bytes is stored in {stored}", field=self.name)
+        with guard.library(self.name):
+            _, raw = self.dataset.id.read_direct_chunk(first)
+        data = hdf5_filters.decode_chunk(self.name, raw, used, size, self.dtype.itemsize)
+        return np.frombuffer(data, self.dtype)
 
 
-def _inflates_beyond(raw: bytes, count: int) -> bool:
-    inflate, pending, total = zlib.decompressobj(), raw, 0
-    while pending and not inflate.eof and total <= count:
-        total += len(inflate.decompress(pending, 2**24))
-        pending = inflate.unconsumed_tail
-    return total > count
+def _inside(kept: range, first: int, length: int) -> tuple[slice, slice]:
+    """Return where elements of a range lie in a chunk of ``length`` elements from ``first`` on, and in the range."""
+    low, high = (max(0, -((kept.start - at) // kept.step)) for at in (first, first + length))
+    low, high = (min(number, len(kept)) for number in (low, high))
+    begin = kept.start + low * kept.step - first
+    return slice(begin, begin + (high - low - 1) * kept.step + 1 if high > low else begin, kept.step), slice(low, high)
 
 
 # --- files ------------------------------------------------------------------------------------------------------------
@@ -180,7 +192,7 @@ def groups_with(file: Any, *parts: str) -> list[str]:
     found = []
     with guard.library():
         root = file["/"]
-        for name in islice(root.id, _GROUPS):
+        for name in itertools.islice(root.id, _GROUPS):
             if root.id.links.get_info(name).type == h5l.TYPE_HARD:  # others could lead to another file
                 node = root[name]
                 if isinstance(node, Group) and all(node.id.links.exists(part.encode()) for part in parts):
@@ -210,13 +222,27 @@ def find_array(file: Any, name: str) -> StoredArray | None:
         plan = node.id.get_create_plist()
         filters = tuple(plan.get_filter(i)[0] for i in range(plan.get_nfilters()))
         shape, dtype, chunks, stored = node.shape, node.dtype, node.chunks, node.id.get_storage_size()
-    if len(set(filters)) < len(filters) or not set(filters) <= set(_FILTERS):
-        raise InputError(f"expected no filters but {', '.join(_FILTERS.values())}, got {list(filters)}", field=name)
-    if shape is None or dtype.hasobject:
+    hdf5_filters.check_filters(name, filters)
+    if shape is None or dtype.hasobject or not _is_stored_as(name, node):
         raise InputError(f"expected an array of numbers, got {dtype}", field=name)
     array = StoredArray(name, shape, dtype, chunks, filters, node)
     guard.check_fold(name, array.nbytes, stored)
+    if chunks is None and stored not in (0, array.nbytes):
+        raise InputError(f"damaged: {array.nbytes} bytes are stored in {stored}", field=name)
     return array
+
+
+def _is_stored_as(name: str, node: Any) -> bool:
+    """Return whether the elements in the file have the bytes of the NumPy type that h5py reports."""
+    from h5py import h5t
+
+    with guard.library(name):
+        kind, dtype = node.id.get_type(), node.dtype
+        if isinstance(kind, h5t.TypeStringID):
+            return bool(kind.get_size() == dtype.itemsize)
+        if dtype.kind == "c" and kind.get_class() != h5t.COMPOUND:  # the complex type of HDF5 2.0
+            kind, dtype = kind.get_super(), np.zeros((), dtype).real.dtype
+        return bool(kind == h5t.py_create(dtype, logical=True))
 
 
 def find_dataset(file: Any, name: str) -> Any | None:

@@ -22,6 +22,9 @@ from upmri.core.errors import InputError
 from upmri.formats import guard, npy
 
 _GZIP = b"\x1f\x8b"
+_NIFTI_HEADER = 540  # bytes, of NIfTI-2; that of NIfTI-1 is shorter
+_EXTENSIONS = 2**26  # the most bytes before the first voxel
+_BATCH = 2**20  # bytes of slices that are read together
 
 
 def read_images(path: Path, max_bytes: int) -> NDArray[Any]:
@@ -31,7 +34,7 @@ def read_images(path: Path, max_bytes: int) -> NDArray[Any]:
         image = _npy(path, head, max_bytes)
     else:
         image = _npz(path, max_bytes) if head.startswith(npy.ZIP) else _nifti(path, head, max_bytes)
-    if not np.isfinite(image).all():
+    if image.dtype.kind in "fc" and not np.isfinite(image).all():
         raise InputError("expected finite values, found NaN or infinite ones", field="image")
     return image
 
@@ -73,33 +76,48 @@ def _silent(logger: Logger) -> Iterator[None]:
 
 
 def _nifti(path: Path, head: bytes, max_bytes: int) -> NDArray[Any]:
+    """Read some slices at a time, to take no more memory than the image needs; header extensions are skipped."""
     import nibabel
-    from nibabel.filebasedimages import ImageFileError
     from nibabel.imageglobals import logger
     from nibabel.spatialimages import HeaderDataError
+    from nibabel.volumeutils import apply_read_scaling
     from nibabel.wrapstruct import WrapStructError
 
-    kinds = {(344, b"n+1\0"): nibabel.Nifti1Image, (4, b"n+2\0"): nibabel.Nifti2Image}
+    kinds = {(344, b"n+1\0"): nibabel.Nifti1Header, (4, b"n+2\0"): nibabel.Nifti2Header}
     packed = head.startswith(_GZIP)
     with gzip.open(path) if packed else path.open("rb") as opened, _silent(logger):
         stream = cast(BufferedIOBase, opened)
         with guard.library("image"):
-            first = stream.read(348)
+            first = stream.read(_NIFTI_HEADER)
         kind = next((kind for (at, magic), kind in kinds.items() if first[at:].startswith(magic)), None)
         if kind is None:
             raise InputError("not a kind of image that is known; expected .npy, .npz, .nii or .nii.gz")
-        with guard.library("image", HeaderDataError, ImageFileError, WrapStructError):
-            stream.seek(0)
-            nifti = kind.from_stream(stream)
-            shape, dtype = nifti.shape, nifti.get_data_dtype()
+        with guard.library("image", HeaderDataError, WrapStructError):
+            header = kind(first[: kind.template_dtype.itemsize])
+            shape, dtype, scaling = header.get_data_shape(), header.get_data_dtype(), header.get_slope_inter()
+            offset = header.get_data_offset() or header.single_vox_offset
         if len(shape) not in (2, 3, 4) or min(shape) < 1 or dtype.kind not in "uifc":
             raise InputError(f"expected (row, column[, slice[, frame]]) of numbers, got {dtype} {shape}", field="image")
+        guard.check_bytes("header extensions", offset, _EXTENSIONS)
         voxels = math.prod(shape)
-        guard.check_bytes("image", voxels * max(8, dtype.itemsize), max_bytes)  # scaled values are float64
-        if voxels * dtype.itemsize > path.stat().st_size * (guard.INFLATION if packed else 1):
-            raise InputError(f"cut short; the header declares {dtype} {shape}", field="image")
         with guard.library("image"):
-            image = np.asanyarray(nifti.dataobj)
+            scaled = apply_read_scaling(np.zeros(1, dtype), *scaling).dtype
+        guard.check_bytes("image", voxels * scaled.itemsize, max_bytes)
+        if offset + voxels * dtype.itemsize > path.stat().st_size * (guard.INFLATION if packed else 1):
+            raise InputError(f"cut short; the header declares {dtype} {shape}", field="image")
+        rows, columns = shape[:2]
+        image = np.empty((math.prod(shape[2:]), rows, columns), scaled)  # slices run faster than frames
+        with guard.library("image"):
+            stream.seek(offset)
+        step = max(1, _BATCH // (rows * columns * dtype.itemsize))
+        for part in np.split(image, range(step, len(image), step)):
+            count = part.size * dtype.itemsize
+            with guard.library("image"):
+                raw = stream.read(count)
+            if len(raw) < count:
+                raise InputError(f"cut short; the header declares {dtype} {shape}", field="image")
+            stored = np.frombuffer(raw, dtype).reshape(len(part), columns, rows)
+            part[:] = apply_read_scaling(stored, *scaling).swapaxes(1, 2)
+        with guard.library("image"):
             stream.read(1)  # gzip compares the checksum only at the end of the stream
-    volumes = image.reshape(*shape[:2], -1, order="F")  # slices run faster than frames
-    return np.ascontiguousarray(np.moveaxis(volumes, -1, 0))
+    return image

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import mmap
 import struct
+from array import array
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -38,6 +39,7 @@ _BUFFERS = (b"Config\0", b"Dicom\0", b"Meas\0", b"MeasYaps\0", b"Phoenix\0", b"S
 _MOST_MEASUREMENTS, _MOST_BUFFERS = 64, 64
 _ENTRY, _ENTRIES = 152, 8  # bytes of an entry, and where the first begins
 _PROTOCOL_BYTES = 2**26
+_HELD = 4  # bytes of memory per byte of a header: its copies, and the table of its counters
 _DMA = 2**25  # the length of a block is in the bits below
 _SKIPPED = (  # flags
     *("RTFEEDBACK", "HPFEEDBACK", "REFPHASESTABSCAN", "PHASESTABSCAN", "PHASCOR", "noname60"),
@@ -97,6 +99,11 @@ class SampleBlocks:
     header: NDArray[Any]
     layout: BlockLayout
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory for all that is made of the headers."""
+        return len(self.at) * _HELD * self.layout.header.itemsize
+
     def flagged(self, *names: str) -> NDArray[np.bool_]:
         """Return which have any of these flags."""
         bits = sum(1 << self.layout.flags[name] for name in names)
@@ -119,13 +126,14 @@ class TwixSource(ReadoutSource):
         if len(starts) > 1:
             self._meta["measurement"] = f"{len(starts)} of {len(starts)}; those before it are adjustments"
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            found = []
+            found, left = [], max_bytes
             for number, (offset, length) in enumerate(starts, 1):
                 end = offset + length if length else size
                 if end > size or (length == 0 and number < len(starts)):
                     raise InputError(f"cut short; measurement {number} ends at byte {end}, the file at {size}")
                 body = offset + _protocol_length(data, offset, end)
-                found.append(_walk(data, body, end, self._layout, max_bytes))
+                found.append(_walk(data, body, end, self._layout, left))
+                left -= found[-1].nbytes
             protocol = bytes(data[offset:body])
         self._sort(SiemensProtocol(protocol), found)
 
@@ -192,6 +200,7 @@ class TwixSource(ReadoutSource):
                 for at, header in zip(blocks.at.tolist(), blocks.header, strict=True):
                     if header["UsedChannels"] == self.coils and count > 0:
                         kind = self._layout.samples(int(header["SamplesInScan"]))
+                        guard.check_bytes("a noise readout", self.coils * kind.itemsize, self.max_bytes)
                         found.append(np.frombuffer(data, kind, self.coils, at + self._layout.shared)["data"].copy())
                         count -= found[-1].nbytes
                 if found:
@@ -220,7 +229,8 @@ def _walk(data: mmap.mmap, at: int, end: int, layout: BlockLayout, max_bytes: in
     """Go from block to block until the one that says it is the last, which must be there."""
     header, offset = layout.header, {name: field[1] for name, field in (layout.header.fields or {}).items()}
     last, other = 1 << layout.flags["ACQEND"], 1 << layout.flags["SYNCDATA"]
-    found: list[int] = []
+    # The limit is checked on the way, because a file can have any number of empty blocks and take no space on the disk.
+    most, found = max_bytes // (_HELD * header.itemsize), array("q")
     while True:
         if at + header.itemsize > end:
             raise InputError(f"cut short; after {len(found)} readouts the mark of the end is missing")
@@ -234,10 +244,11 @@ def _walk(data: mmap.mmap, at: int, end: int, layout: BlockLayout, max_bytes: in
             samples, channels = struct.unpack_from("<HH", data, at + offset["SamplesInScan"])
             length = layout.shared + channels * (layout.channel + 8 * samples)
             found.append(at)
+            if len(found) > most:
+                guard.check_bytes("headers of its readouts", len(found) * _HELD * header.itemsize, max_bytes)
         if length < header.itemsize or at + length > end:
             raise InputError(f"cut short, or damaged; block {len(found)} declares {length} bytes, there are {end - at}")
         at += length
-    guard.check_bytes("its headers", len(found) * header.itemsize, max_bytes)
     headers = np.empty(len(found), header)
     for number, position in enumerate(found):
         headers[number] = np.frombuffer(data, header, 1, position)[0]

@@ -17,7 +17,7 @@ from upmri.physics.problem import Problem
 from upmri.physics.sense import SenseOperator
 from upmri.weights.card import training_coils
 from upmri.weights.catalogue import available
-from upmri.weights.files import load_prior
+from upmri.weights.files import load_available, load_prior
 
 
 def build_method(method: str | type[Method] | Method, **settings: Any) -> Method:
@@ -55,12 +55,14 @@ def complete(method: Method, problem: Problem, *, test: bool = True) -> tuple[Me
     """
     if not isinstance(method, Learned):
         return method, {}
-    candidates = [method.model] if method.model is not None else list(available(method.name))
+    if method.model is None:
+        priors = load_available(method.name, problem.device)
+    else:
+        priors = [load_prior(method.model, problem.device)]
     tested = test and isinstance(method, Upmri) and problem.operator.mask is not None
-    if not candidates or (len(candidates) > 1 and not tested):
-        names = ", ".join(map(str, candidates)) or "none are available"
+    if not priors or (len(priors) > 1 and not tested):
+        names = ", ".join(prior.source for prior in priors) or "none are available"
         raise InputError(f"choose weights of {method.name}: {names}", field="model")
-    priors = [load_prior(model, problem.device) for model in candidates]
     for prior in priors:
         _check_coils(prior, problem)
     if not tested:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from upmri.core.errors import InputError
 from upmri.core.legacy import rename_old_keys
+from upmri.core.regular import open_regular
 
 # The first was written until the key ``lesson`` became ``objective``; both are read.
 FORMATS = ("upmri-weights-1", "upmri-weights-2")
@@ -19,11 +21,14 @@ _MAX_DEPTH = 16
 def read_header(path: Path) -> dict[str, Any]:
     """Read the card alone: the first bytes of a safetensors file, of bounded length."""
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             length = int.from_bytes(file.read(8), "little")
             if not 2 <= length <= MAX_HEADER:
                 raise ValueError("its header has an impossible length")
             outer = json.loads(file.read(length))
+            stored = file.seek(0, os.SEEK_END) - 8 - length
+        if stored != _tensor_bytes(outer):
+            raise ValueError("cut short, or damaged")
         header = json.loads(outer["__metadata__"]["upmri"])
         if not isinstance(header, dict) or header.get("format") not in FORMATS:
             raise ValueError("its format is unknown")
@@ -35,7 +40,9 @@ def read_header(path: Path) -> dict[str, Any]:
         header = rename_old_keys(header)
     except OSError as error:
         raise InputError(f"cannot be read: {error.strerror}", path=path) from error
-    except KeyError as error:
+    except InputError as error:
+        raise error.within(path=path) from error
+    except (LookupError, AttributeError) as error:
         raise InputError("not weights of UPMRI (it has no card)", path=path) from error
     except (ValueError, TypeError, RecursionError) as error:
         raise InputError(f"not weights of UPMRI ({shorten(error)})", path=path) from error
@@ -65,6 +72,11 @@ def shorten(text: object) -> str:
     """Return text that comes from a file, cut to a readable length."""
     whole = str(text)
     return whole if len(whole) <= 200 else f"{whole[:200]}…"
+
+
+def _tensor_bytes(outer: Mapping[str, Any]) -> int:
+    """Return the bytes of all tensors, as the header of safetensors declares them."""
+    return max((entry["data_offsets"][1] for name, entry in outer.items() if name != "__metadata__"), default=0)
 
 
 def _is_within(value: Any, low: float, high: float) -> bool:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import warnings
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +16,14 @@ _FOLDER = Path(__file__).parent
 
 
 def weight_names() -> tuple[str, ...]:
-    """Names of the available weights, the package's first."""
-    return tuple(_files())
+    """Names of the available weights, the package's first; a file that cannot be used is left out with a warning."""
+    return tuple(_cards())
 
 
 def available(method: str) -> tuple[str, ...]:
     """Names of the available weights for a method."""
     owner = find_method(method).weights_of or method
-    return tuple(name for name in weight_names() if read_card(name).get("method") == owner)
+    return tuple(name for name, card in _cards().items() if card.get("method") == owner)
 
 
 def find_weights(model: str | Path) -> Path:
@@ -42,6 +44,22 @@ def find_weights(model: str | Path) -> Path:
 def read_card(model: str | Path) -> dict[str, Any]:
     """Return the card of weights; the weights themselves are not read."""
     return read_header(find_weights(model))
+
+
+@lru_cache(maxsize=256)
+def warn_of_skipped(reason: str) -> None:
+    """Warn, once in a process, that weights are left out."""
+    warnings.warn(f"{reason}; these weights are skipped", stacklevel=3)
+
+
+def _cards() -> dict[str, dict[str, Any]]:
+    cards = {}
+    for name, path in _files().items():
+        try:
+            cards[name] = read_header(path)
+        except InputError as error:
+            warn_of_skipped(str(error))
+    return cards
 
 
 def _files() -> dict[str, Path]:

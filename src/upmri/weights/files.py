@@ -15,13 +15,14 @@ import torch
 from torch import Tensor
 
 from upmri.core.errors import InputError
+from upmri.core.regular import open_regular
 from upmri.core.settings import build
 from upmri.formats import atomic
 from upmri.methods.base import Objective
 from upmri.methods.prior import Prior
 from upmri.methods.registry import find_method, method_names
 from upmri.weights.card import FORMATS, MAX_HEADER, read_header, shorten
-from upmri.weights.catalogue import find_weights
+from upmri.weights.catalogue import available, find_weights, warn_of_skipped
 
 MAX_BYTES = 1 << 30
 
@@ -41,6 +42,17 @@ def load_prior(model: str | Path | Prior, device: torch.device | str = "cpu") ->
     path = find_weights(model).resolve()
     state = path.stat()
     return _load(path, str(model), state.st_mtime_ns, state.st_size, str(device))
+
+
+def load_available(method: str, device: torch.device | str = "cpu") -> list[Prior]:
+    """Load all available weights for a method; a file that cannot be used is left out with a warning."""
+    priors = []
+    for name in available(method):
+        try:
+            priors.append(load_prior(name, device))
+        except InputError as error:
+            warn_of_skipped(str(error))
+    return priors
 
 
 @lru_cache(maxsize=4)
@@ -65,7 +77,8 @@ def _load(path: Path, source: str, changed: int, size: int, device: str) -> Prio
     if size > MAX_HEADER + 8 * sum(map(math.prod, expected.values())):
         raise InputError(f"{size / 2**20:.0f} MiB, more than the network of its objective has", path=path)
     try:
-        data = path.read_bytes()
+        with open_regular(path) as file:
+            data = file.read(size + 1)
         tensors = parse(data)
     except OSError as error:
         raise InputError(f"cannot be read: {error.strerror}", path=path) from error
