@@ -182,6 +182,86 @@ def test_real_brain(data, pattern, gain):
     assert score["l1-wavelet"] >= score["sense"]
 
 
+# Scans with faults.
+
+
+@pytest.mark.parametrize("method", ["zero-filled", "sense", "upmri"])
+def test_maps_of_0_are_refused(small, method):
+    with pytest.raises(InputError) as error:
+        upmri.reconstruct(replace(small, maps=0 * small.maps), method, device="cpu")
+    assert error.value.field == "maps"
+
+
+@pytest.mark.parametrize("factor", [1e-12, 3.0, 1e30])
+@pytest.mark.parametrize("method", ["sense", "upmri"])
+def test_maps_that_are_not_normalised(small, method, factor):
+    expected = upmri.reconstruct(small, method, device="cpu").image
+    with pytest.warns(UserWarning, match="maps: expected .* in slice 0; they are normalised"):
+        rec = upmri.reconstruct(replace(small, maps=factor * small.maps), method, device="cpu")
+    assert (rec.image - expected).norm() < 1e-4 * expected.norm()
+    assert rec.settings["normalised_maps"] == [0, 1]
+
+
+@pytest.mark.parametrize("mapped", [True, False])
+@pytest.mark.parametrize("fault", ["dead", "noisy", "spiking"])
+def test_a_bad_coil_is_named_and_left_out(scan, fault, mapped, rng):
+    given = scan if mapped else replace(scan, maps=None)
+    kspace = scan.kspace.clone()
+    if fault == "dead":
+        kspace[:, 5] = 0
+    elif fault == "noisy":
+        kspace[:, 5] += rng(2, 96, 96).to(kspace) * scan.mask
+    else:
+        kspace[:, 5, 10, 48] = 100
+    with pytest.warns(UserWarning, match=f"coil 5 is {fault} in slice 0") as caught:
+        rec = upmri.reconstruct(replace(given, kspace=kspace), "sense")
+    assert len(caught) == 1
+    assert rec.settings["left_out_coils"] == [{"coil": 5, "fault": fault, "slices": [0, 1]}]
+    good = evaluate(upmri.reconstruct(given, "sense"))["psnr"]
+    assert evaluate(rec)["psnr"] > good - 2
+    others = [0, 1, 2, 3, 4, 6, 7]
+    without = replace(given, kspace=scan.kspace[:, others], maps=scan.maps[:, others] if mapped else None)
+    maps = without.maps if mapped else upmri.estimate_maps(without).maps
+    problem = Problem(SenseOperator(maps, scan.mask), scan.kspace[:, others], sigma=scan.noise)
+    assert torch.allclose(rec.image, upmri.reconstruct(problem, "sense").image, atol=1e-5)
+
+
+@pytest.mark.parametrize(("method", "settings"), [("sense", {}), ("upmri", {"model": "brain", "samples": 2})])
+def test_a_slice_without_samples_is_0_and_the_others_are_reconstructed(small, method, settings):
+    kspace = torch.stack([0 * small.kspace[0], small.kspace[0], 0 * small.kspace[0], small.kspace[1]])
+    with pytest.warns(UserWarning, match="nothing was sampled in slice 0, 2") as caught:
+        rec = upmri.reconstruct(upmri.Scan(kspace=kspace, noise=small.noise), method, device="cpu", **settings)
+    assert len(caught) == 1
+    assert rec.settings["empty_slices"] == [0, 2]
+    bare = upmri.Scan(kspace=small.kspace, noise=small.noise)
+    expected = upmri.reconstruct(bare, method, device="cpu", **settings)
+    assert not rec.image[[0, 2]].any()
+    assert torch.equal(rec.image[[1, 3]], expected.image)
+    if "samples" in settings:
+        assert torch.equal(rec.samples[:, [1, 3]], expected.samples)
+        assert torch.equal(rec.std[[1, 3]], expected.std)
+        assert not rec.std[[0, 2]].any()
+
+
+@pytest.mark.parametrize("slices", [1, 2])
+def test_slices_without_samples_alone_are_refused(small, slices):
+    with pytest.raises(InputError) as error:
+        upmri.reconstruct(0 * small.kspace[:slices], "zero-filled")
+    assert error.value.field == "kspace"
+
+
+def test_errors_of_linear_algebra_are_one_line(small):
+    problem = Problem(SenseOperator(1e30 * small.maps, small.mask), small.kspace, sigma=small.noise)
+    with pytest.raises(InputError, match="cannot be solved") as error:
+        upmri.reconstruct(problem, "sense")
+    assert error.value.field == "operator"
+
+
+def test_good_scans_have_no_notes(small):
+    found = upmri.reconstruct(small, "sense").settings.keys()
+    assert not found & {"empty_slices", "left_out_coils", "normalised_maps"}
+
+
 # Problems with an operator of the user.
 
 
