@@ -36,6 +36,10 @@ class Fake:
         self.go.release()
         return -9
 
+    def interrupt(self):
+        self.answer = EOFError()
+        self.go.release()
+
     def ask(self, job, buffers, _):
         self.jobs.append((job, buffers))
         self.taken.release()
@@ -175,6 +179,37 @@ def test_a_fault_of_the_program_does_not_end_the_thread(setting):
     assert broken.fault.code == "fault"
     assert worker.restarts == 0
     assert fine.got
+
+
+def test_the_frame_of_a_stream_that_has_ended_is_cancelled(setting, caplog):
+    dispatcher, worker = setting
+    gone, other = Client(1), Client(2)
+    dispatcher.submit(gone, frame(0))
+    assert worker.taken.acquire(timeout=GUARD)
+    dispatcher.submit(other, frame(0))
+    gone.fault = RefusedError("gone", "gone")
+    with caplog.at_level("INFO", "upmri.server"):
+        dispatcher.forget(gone)
+        assert worker.taken.acquire(timeout=GUARD)  # without any answer to the first frame
+    worker.go.release()
+    dispatcher.finish(other)
+    assert [(job["stream"], job["begins"]) for job, _ in worker.jobs] == [(1, True), (2, True)]
+    assert (other.got, worker.restarts, gone.got) == ([(0, 0, 0, 0, 0)], 1, [])
+    assert [record.facts["cancelled"] for record in caplog.records] == [1]
+
+
+def test_a_frame_that_is_finished_soon_is_not_cancelled(setting):
+    dispatcher, worker = setting
+    gone = Client(1)
+    dispatcher.submit(gone, frame(0))
+    assert worker.taken.acquire(timeout=GUARD)
+    gone.fault = RefusedError("gone", "gone")
+    worker.go.release()
+    dispatcher.forget(gone)
+    dispatcher.submit(other := Client(2), frame(0))
+    worker.go.release()
+    dispatcher.finish(other)
+    assert worker.restarts == 0
 
 
 def test_frames_of_a_stream_that_has_ended_are_dropped(setting):

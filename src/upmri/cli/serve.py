@@ -97,6 +97,7 @@ def stream_scan(
     """Send a scan to an MRD server and write the images that come back; by default to SCAN.nii.gz."""
     from upmri import formats
     from upmri.server import client
+    from upmri.server.wire import WORKING
 
     destination = target or Path(f"{scan.name.split('.')[0] or scan.name}.nii.gz")
     formats.check_target(destination, overwrite=overwrite, complex=keep_phase, deviations=samples > 1)
@@ -111,7 +112,7 @@ def stream_scan(
         max_bytes=formats.MAX_BYTES,
         seconds=wait,
         progress=not quiet and not as_json,
-        on_text=lambda text: None if quiet or as_json or text.startswith("image ") else console.warn(text),
+        on_text=lambda text: None if quiet or as_json or text.startswith(("image ", WORKING)) else console.warn(text),
     )
     rec.save(destination, overwrite=overwrite, complex=keep_phase)
     if as_json:

@@ -10,7 +10,8 @@ import select
 import socket
 import threading
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,6 +29,8 @@ from upmri.server.wire import ERROR, EndedError, Incoming, Kind, Message
 
 _LOG = logging.getLogger(__name__)
 _GONE = "gone"  # the code of a client that does not receive any more
+_PROBE_SECONDS = 0.5  # between texts to a client that may be gone
+_STOPPED = getattr(select, "POLLRDHUP", 0)  # the event of a client that sends nothing more; Linux alone has it
 
 
 @dataclass(frozen=True)
@@ -79,6 +82,10 @@ class Connection:
         self._poll = select.poll()
         for one in (sock, self._woken):
             self._poll.register(one, select.POLLIN)
+        self._watched = select.poll()  # used by another thread
+        self._watched.register(sock, select.POLLIN | _STOPPED)
+        self._waiting: float | None = None  # time since when this thread waits for the worker
+        self._probed = 0.0
         self._out = Outgoing(sock, self._limits.out_bytes, self._limits.idle_seconds, shared.counters, self._broken)
         self._in = Incoming(self._receive, self._limits)
         self._began = time.monotonic()
@@ -115,6 +122,26 @@ class Connection:
         self._out.put(*messages, wire.text_message(done))
         self._shared.counters.add("images_total", len(messages))
 
+    def watch(self) -> None:
+        """End the stream if its client is gone while the stream waits for the worker; called often, by one thread.
+
+        A client that has closed its socket looks like one that has only stopped to send, and so does one whose last
+        bytes are not read yet. But it answers new data with a reset. So such a client gets a text now and then.
+        """
+        waiting, now = self._waiting, time.monotonic()
+        if waiting is None or self._fault is not None:
+            return
+        if now > self._began + self._limits.total_seconds:
+            self.fail(self._too_long("total_seconds"))
+            return
+        state = sum(events for _, events in self._watched.poll(0))
+        if state & (select.POLLERR | select.POLLHUP):
+            self._broken(slow=False)
+        elif state and now - max(self._probed, 0 if state & _STOPPED else waiting) > _PROBE_SECONDS:
+            self._probed = now
+            if self._out.idle:
+                self._out.put(wire.text_message(f"{wire.WORKING}{now - waiting:.1f} s so far"))
+
     # --- the thread ---------------------------------------------------------------------------------------------------
 
     def run(self) -> None:
@@ -122,7 +149,8 @@ class Connection:
         shared, code = self._shared, "done"
         try:
             self._read()
-            shared.dispatcher.finish(self)
+            with self._wait():
+                shared.dispatcher.finish(self)
             self._out.put(wire.close_message())
         except RefusedError as error:
             code = error.code
@@ -250,7 +278,16 @@ class Connection:
 
     def _submit(self, frame: Frame) -> None:
         self._out.wait_for_space()
-        self._shared.dispatcher.submit(self, frame)
+        with self._wait():
+            self._shared.dispatcher.submit(self, frame)
+
+    @contextmanager
+    def _wait(self) -> Iterator[None]:
+        self._waiting = time.monotonic()
+        try:
+            yield
+        finally:
+            self._waiting = None
 
     # --- the socket ---------------------------------------------------------------------------------------------------
 
@@ -263,8 +300,11 @@ class Connection:
                 raise self._fault
             if any(descriptor == self._socket.fileno() for descriptor, _ in events):
                 return self._socket.recv(count)
+        raise self._too_long(name)
+
+    def _too_long(self, name: str) -> RefusedError:
         limit = getattr(self._limits, name)
-        raise RefusedError(f"limit:{name}", f"waited too long: more than this server's limit of {limit:g} s ({name})")
+        return RefusedError(f"limit:{name}", f"waited too long: more than this server's limit of {limit:g} s ({name})")
 
     def _broken(self, slow: bool) -> None:
         self.fail(RefusedError(_GONE, "the client does not receive its images" if slow else "the client is gone"))

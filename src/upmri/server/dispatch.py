@@ -1,7 +1,8 @@
 """Frames of all streams, given to the one worker in turns; a worker that dies is replaced.
 
 Each stream has a short queue of its own, and the queues are served one frame at a time, in turns. So a stream with many
-slices delays a short one by one frame of each stream at most.
+slices delays a short one by one frame of each stream at most. A frame of a stream that has ended is cancelled: after a
+short time to finish, the worker is killed and replaced.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from upmri.server.process import WorkerProcess
 
 _LOG = logging.getLogger(__name__)
 _WATCH = 0.5  # seconds between checks that an idle worker is alive
+_GRACE = 0.4  # seconds to finish a frame nobody waits for; most do, and a new worker takes longer to start
 
 
 class Stream(Protocol):
@@ -61,6 +63,7 @@ class Dispatcher:
         self._changed = threading.Condition()
         self._queues: dict[int, tuple[Stream, deque[Frame]]] = {}
         self._current: int | None = None
+        self._cancelled = False  # whether the worker was killed because of the current frame
         self._known: set[int] = set()  # streams whose header and noise the worker has
         self._gone: list[int] = []  # streams that the worker can forget
         self._over = False
@@ -106,12 +109,15 @@ class Dispatcher:
                 raise stream.fault
 
     def forget(self, stream: Stream) -> None:
-        """Drop the queue of a stream that has ended."""
+        """Drop the queue of a stream that has ended, and cancel its frame if the worker does not finish it soon."""
         with self._changed:
             self._queues.pop(stream.number, None)
             self._count()
             self._gone.append(stream.number)
             self._changed.notify_all()
+            if not self._changed.wait_for(lambda: self._current != stream.number or self._over, _GRACE):
+                self._cancelled = True
+                self._worker.interrupt()
 
     def wake(self) -> None:
         """Make waiting threads check again whether their stream has a fault."""
@@ -126,19 +132,25 @@ class Dispatcher:
     def _run(self) -> None:
         while (turn := self._next()) is not None:
             stream, frame = turn
+            lost = slow = False
             try:
                 self._work(stream, frame)
             except (OSError, EOFError) as error:  # TimeoutError is one
-                self._replace(stream, slow=isinstance(error, TimeoutError))
+                lost, slow = True, isinstance(error, TimeoutError)
+                why = f"took longer than {self._limits.frame_seconds:g} s" if slow else "died"
+                message = f"the worker {why} at this slice and is replaced; send the scan again"
+                stream.fail(RefusedError("worker", message))
             except Exception as error:  # a fault of the program must not end this thread, which all streams need
+                lost = True
                 self._fault(stream, error)
-                self._replace(None, slow=False)
-            finally:
-                with self._changed:
-                    self._current = None
-                    if stream.fault:  # forget() may have been called before the worker knew the stream
-                        self._gone.append(stream.number)
-                    self._changed.notify_all()
+            with self._changed:
+                cancelled, self._cancelled = self._cancelled, False
+                self._current = None
+                if stream.fault:  # forget() may have been called before the worker knew the stream
+                    self._gone.append(stream.number)
+                self._changed.notify_all()
+            if lost or cancelled:
+                self._replace(slow=slow, cancelled=cancelled)
 
     def _next(self) -> tuple[Stream, Frame] | None:
         """Wait for a frame, of the stream whose turn it is; meanwhile replace the worker if it dies."""
@@ -206,14 +218,11 @@ class Dispatcher:
         event(_LOG, "fault", kind=type(error).__name__, where="dispatch", stream=stream.number)
         stream.fail(RefusedError("fault", f"the server failed: {type(error).__name__} (a fault of the program)"))
 
-    def _replace(self, stream: Stream | None, slow: bool) -> None:
+    def _replace(self, slow: bool, cancelled: bool) -> None:
         if self._over:
             return
         code = self._worker.kill()
-        event(_LOG, "worker_lost", slow=int(slow), exit=code)
-        if stream is not None:
-            why = f"took longer than {self._limits.frame_seconds:g} s" if slow else "died"
-            stream.fail(RefusedError("worker", f"the worker {why} at this slice and is replaced; send the scan again"))
+        event(_LOG, "worker_lost", slow=int(slow), cancelled=int(cancelled), exit=code)
         self._revive()
 
     def _revive(self) -> bool:

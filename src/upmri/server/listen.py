@@ -21,6 +21,10 @@ from upmri.server.limits import RefusedError
 
 _LOG = logging.getLogger(__name__)
 _BACKLOG = 64
+_WATCH = 0.1  # seconds between checks that clients are there
+# Seconds without a packet until the system asks a client for one, between two questions, and the number of questions:
+# a client that was switched off is found in 25 s.
+_KEEP_ALIVE = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
 _ARENA_MAX, _ARENAS = -8, 2  # of glibc's mallopt
 _LOCAL = ("127.0.0.1", "::1", "localhost")
 
@@ -98,7 +102,9 @@ class Server:
         for one in (self._socket, self._woken):
             poll.register(one, select.POLLIN)
         while not self._stops:
-            if self._socket.fileno() not in dict(poll.poll()):
+            events = dict(poll.poll(1000 * _WATCH))  # a signal may come just before it, and is then handled after it
+            self._watch()
+            if self._socket.fileno() not in events:
                 continue
             try:
                 sock, peer = self._socket.accept()
@@ -113,6 +119,9 @@ class Server:
         with suppress(OSError):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            for name, value in _KEEP_ALIVE.items():
+                if hasattr(socket, name):
+                    sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
         self._number += 1
         number = self._number
         with self._lock:
@@ -153,13 +162,19 @@ class Server:
             with self._lock:
                 self._refusing -= 1
 
+    def _watch(self) -> None:
+        """End the streams of clients that are gone, also while their slices are being reconstructed."""
+        for connection, _ in self._alive():
+            connection.watch()
+
     def _drain(self) -> None:
         """Wait for streams to end, for a limited time; end the others with an error."""
         limits = self._shared.limits
         event(_LOG, "draining", streams=len(self._open), seconds=limits.drain_seconds)
         until = time.monotonic() + limits.drain_seconds
-        while self._alive() and self._stops < 2 and time.monotonic() < until:
-            self._alive()[0][1].join(0.1)
+        while (alive := self._alive()) and self._stops < 2 and time.monotonic() < until:
+            alive[0][1].join(_WATCH)
+            self._watch()
         for connection, _ in self._alive():
             connection.fail(RefusedError("stopping", "the server is stopping; send the scan again later"))
         until = time.monotonic() + 2 * limits.linger_seconds + 1

@@ -117,6 +117,12 @@ class WorkerProcess:
             last = answer["last"]
             yield answer, arrays
 
+    def interrupt(self) -> None:
+        """Kill the process; the thread that waits for its answer sees the end of the connection, and does the rest."""
+        with self._lock:
+            if self._process is not None:
+                self._process.kill()
+
     def kill(self, for_good: bool = False) -> int | None:
         """Kill the worker, if one is running, and return its exit status; ``for_good`` if none may be started again."""
         with self._lock:
