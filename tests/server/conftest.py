@@ -138,7 +138,7 @@ def start(tmp_path) -> Iterator[Callable]:
 @pytest.fixture(scope="session")
 def server(tmp_path_factory) -> Iterator[Serving]:
     """A server that many tests share; each leaves it as it was."""
-    with serving(tmp_path_factory.mktemp("serve"), "--limit", "clients=24") as running:
+    with serving(tmp_path_factory.mktemp("serve"), "--limit", "clients=24", "--limit", "per_address=24") as running:
         yield running
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import socket
 import threading
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from upmri.server.connection import Connection, Shared
 from upmri.server.counters import Counters
 from upmri.server.limits import Limits, RefusedError
 from upmri.server.order import Order
+from upmri.server.places import Places
 from upmri.server.wire import ERROR, EndedError, Incoming, Kind
 
 GUARD = 60  # seconds after which a failing test stops to wait
@@ -51,10 +53,10 @@ class Dialogue:
 
     def __init__(self, **limits):
         self.dispatcher, self.counters = FakeDispatcher(), Counters()
+        limit = Limits(linger_seconds=0.5, **limits)
         self.shared = Shared(
-            Limits(linger_seconds=0.5, **limits), Order(method="sense"), ("sense", "zero-filled"), self.dispatcher,
-            self.counters,
-        )  # fmt: skip
+            limit, Order(method="sense"), ("sense", "zero-filled"), self.dispatcher, self.counters, Places(limit)
+        )
         self.client, theirs = socket.socketpair()
         self.client.settimeout(GUARD)
         self.connection = Connection(theirs, 7, self.shared)
@@ -152,12 +154,12 @@ def test_another_thread_can_end_it():
     assert dialogue.counters.get("streams_refused_total", "stopping") == 1
 
 
-def test_a_client_that_is_not_served():
-    dialogue = Dialogue()
-    refuse = dialogue.connection.refuse
-    error, _ = dialogue.run(target=lambda: refuse(RefusedError("limit:clients", "busy")))
-    assert error.text == f"{ERROR}busy"
-    assert dialogue.dispatcher.forgotten == []
+def test_a_client_without_a_place(make_xml):
+    dialogue = Dialogue(clients=1)
+    dialogue.shared.places.take(SimpleNamespace(number=6, peer=""))
+    error, _ = dialogue.run(GO, wire.header_message(make_xml()))
+    assert error.text == f"{ERROR}the server is busy with 1 clients; try again later"
+    assert dialogue.counters.get("streams_refused_total", "limit:clients") == 1
 
 
 def test_a_client_that_sends_nothing():

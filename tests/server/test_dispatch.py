@@ -23,6 +23,7 @@ class Fake:
 
     def __init__(self):
         self.jobs, self.go, self.answer, self.restarts = [], threading.Semaphore(0), None, 0
+        self.seconds = []
         self.taken = threading.Semaphore(0)
 
     def start(self):
@@ -40,8 +41,9 @@ class Fake:
         self.answer = EOFError()
         self.go.release()
 
-    def ask(self, job, buffers, _):
+    def ask(self, job, buffers, seconds):
         self.jobs.append((job, buffers))
+        self.seconds.append(seconds)
         self.taken.release()
         self.go.acquire()
         if isinstance(self.answer, Exception):
@@ -55,6 +57,7 @@ class Client:
 
     def __init__(self, number):
         self.number, self.order, self.model, self.fault = number, Order(method="sense"), None, None
+        self.work_seconds = 0.0
         self.lines = SimpleNamespace(xml=b"<x/>", noise=Rows())
         self.got, self.done = [], threading.Semaphore(0)
 
@@ -155,6 +158,34 @@ def test_only_the_stream_at_work_fails_with_the_worker(setting, error):
     assert second.got == [(0, 0, 0, 0, 0)]
     with pytest.raises(RefusedError):
         dispatcher.finish(first)
+
+
+def test_the_seconds_of_a_stream_are_limited(setting):
+    dispatcher, worker = setting
+    stream = Client(1)
+    stream.work_seconds = 3599.0  # of 3600
+    dispatcher.submit(stream, frame(0))
+    worker.go.release()
+    dispatcher.finish(stream)
+    assert 0 < worker.seconds[0] <= 1
+    stream.work_seconds = 3600.0
+    stream.done.acquire()
+    dispatcher.submit(stream, frame(1))
+    assert stream.done.acquire(timeout=GUARD)
+    assert stream.fault.code == "limit:work_seconds"
+    assert "work_seconds" in str(stream.fault)
+    assert len(worker.jobs) == 1
+
+
+def test_a_slice_that_uses_the_rest_of_the_seconds(setting):
+    dispatcher, worker = setting
+    stream = Client(1)
+    stream.work_seconds = 3600 - 1e-6
+    worker.answer = TimeoutError()
+    dispatcher.submit(stream, frame(0))
+    worker.go.release()
+    assert stream.done.acquire(timeout=GUARD)
+    assert stream.fault.code == "limit:work_seconds"
 
 
 def test_an_error_of_the_worker_reaches_the_stream(setting):

@@ -23,7 +23,7 @@ def test_every_limit_can_be_changed():
         ("coils=0", "coils", "above 0"),
         ("idle_seconds=nan", "idle_seconds", "above 0"),
         ("idle_seconds=soon", "idle_seconds", "expected a number"),
-        ("pigs=3", None, "one of clients, message_bytes"),
+        ("pigs=3", None, "one of clients, per_address"),
         ("=3", None, "not NAME=NUMBER"),
     ],
 )

@@ -46,6 +46,7 @@ def serve_scans(
     from upmri.server.limits import Limits
     from upmri.server.listen import Server, is_local
     from upmri.server.order import Order, check_order
+    from upmri.server.places import Places
     from upmri.server.process import WorkerProcess
 
     allowed = tuple(allow or methods.method_names())
@@ -65,7 +66,7 @@ def serve_scans(
         )
     with log_to(log, counters := Counters()):
         dispatcher = Dispatcher(WorkerProcess(device, method, counters), limits, counters)
-        Server(host, port, Shared(limits, order, allowed, dispatcher, counters), health_port).serve()
+        Server(host, port, Shared(limits, order, allowed, dispatcher, counters, Places(limits)), health_port).serve()
 
 
 @app.command("stream")

@@ -24,6 +24,7 @@ from upmri.server.json_log import event
 from upmri.server.limits import Limits, RefusedError
 from upmri.server.order import Order, parse_order
 from upmri.server.outgoing import Outgoing
+from upmri.server.places import Places
 from upmri.server.series import NOTICE, Series
 from upmri.server.wire import ERROR, EndedError, Incoming, Kind, Message
 
@@ -49,6 +50,8 @@ class Shared:
         Queue of the worker.
     counters
         Counters of the server.
+    places
+        Places for clients.
     """
 
     limits: Limits
@@ -56,6 +59,7 @@ class Shared:
     allowed: tuple[str, ...]
     dispatcher: Dispatcher
     counters: Counters
+    places: Places
 
 
 class Connection:
@@ -69,9 +73,12 @@ class Connection:
         Number of the stream, for the log and the worker.
     shared
         Objects that all connections share.
+    peer
+        Address of the client.
     """
 
-    def __init__(self, sock: socket.socket, number: int, shared: Shared) -> None:
+    def __init__(self, sock: socket.socket, number: int, shared: Shared, peer: str = "") -> None:
+        self.peer, self.work_seconds = peer, 0.0
         self.number, self._socket, self._shared, self._limits = number, sock, shared, shared.limits
         self.order = shared.default
         self.lines: Assembler | None = None
@@ -170,6 +177,7 @@ class Connection:
         with self._lock:
             # From here on the dispatcher delivers nothing.
             self._fault = self._fault or RefusedError(code, "the stream has ended")
+        shared.places.leave(self)
         shared.dispatcher.forget(self)
         try:
             sent = self._end(code)
@@ -179,14 +187,6 @@ class Connection:
         # These objects refer to each other in cycles, and would use memory until the next garbage collection.
         self.lines = self._images = None
         del self._in
-
-    def refuse(self, error: RefusedError) -> None:
-        """Send an error to a client that is not served at all."""
-        try:
-            self._out.put(wire.text_message(f"{ERROR}{error}"), wire.close_message())
-            self._end(error.code)
-        finally:
-            self._close()
 
     def _end(self, code: str) -> bool:
         """Send the rest of the queue, and then read and drop input for a while.
@@ -199,6 +199,8 @@ class Connection:
         sent = self._out.finish(seconds)
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_WR)
+            if not self._in.count:  # a client that sent nothing, of which there may be many
+                return sent
             self._socket.settimeout(self._limits.linger_seconds)
             until, left = time.monotonic() + self._limits.linger_seconds, self._limits.linger_bytes
             while left > 0 and time.monotonic() < until and (got := self._socket.recv(2**16)):
@@ -254,7 +256,9 @@ class Connection:
             if not self._configured or self.lines is not None:
                 wrong = "a second header" if self.lines is not None else "the header came before a configuration"
                 raise RefusedError("order", f"{wrong}; expected configuration, header, readouts")
-            self.lines = Assembler(message.body, self._limits)
+            lines = Assembler(message.body, self._limits)
+            self._shared.places.take(self)
+            self.lines = lines
         elif message.kind == Kind.ACQUISITION:
             if self.lines is None:
                 raise RefusedError("order", "a readout came before the XML header; expected the header first")
@@ -273,7 +277,7 @@ class Connection:
             if message.kind == Kind.TEXT:
                 return  # a remark for people
             raise RefusedError("order", "a configuration came after readouts; expected it before")
-        self.order = parse_order(message.text, self.order, self._shared.allowed)
+        self.order = parse_order(message.text, self.order, self._shared.allowed, self._limits)
         self._configured = True
 
     def _submit(self, frame: Frame) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections import deque
 from collections.abc import Sequence
 from typing import Any, Protocol
@@ -23,6 +24,7 @@ from upmri.server.process import WorkerProcess
 
 _LOG = logging.getLogger(__name__)
 _WATCH = 0.5  # seconds between checks that an idle worker is alive
+_DIED = "the worker died at this slice and is replaced; send the scan again"
 _GRACE = 0.4  # seconds to finish a frame nobody waits for; most do, and a new worker takes longer to start
 
 
@@ -33,6 +35,7 @@ class Stream(Protocol):
     order: Order
     lines: Assembler | None
     model: str | None  # name of the weights, once they are chosen
+    work_seconds: float  # time that workers spent on it
 
     @property
     def fault(self) -> RefusedError | None:
@@ -133,16 +136,16 @@ class Dispatcher:
         while (turn := self._next()) is not None:
             stream, frame = turn
             lost = slow = False
+            began = time.monotonic()
             try:
                 self._work(stream, frame)
             except (OSError, EOFError) as error:  # TimeoutError is one
                 lost, slow = True, isinstance(error, TimeoutError)
-                why = f"took longer than {self._limits.frame_seconds:g} s" if slow else "died"
-                message = f"the worker {why} at this slice and is replaced; send the scan again"
-                stream.fail(RefusedError("worker", message))
+                stream.fail(self._why(stream, time.monotonic() - began) if slow else RefusedError("worker", _DIED))
             except Exception as error:  # a fault of the program must not end this thread, which all streams need
                 lost = True
                 self._fault(stream, error)
+            stream.work_seconds += time.monotonic() - began
             with self._changed:
                 cancelled, self._cancelled = self._cancelled, False
                 self._current = None
@@ -182,6 +185,10 @@ class Dispatcher:
         if not self._worker.alive and not self._revive():
             stream.fail(RefusedError("worker", "the worker cannot be started; see the log of the server"))
             return
+        seconds = min(self._limits.frame_seconds, self._limits.work_seconds - stream.work_seconds)
+        if seconds <= 0:
+            stream.fail(self._why(stream, 0.0))
+            return
         begins = stream.number not in self._known
         with self._changed:
             forget, self._gone = self._gone, []
@@ -202,7 +209,7 @@ class Dispatcher:
             buffers += [[rows.heads], rows.bodies]
         self._known -= set(forget)
         self._known.add(stream.number)
-        for answer, arrays in self._worker.ask(job, buffers, self._limits.frame_seconds):
+        for answer, arrays in self._worker.ask(job, buffers, seconds):
             if "error" in answer:
                 # After running out of memory the worker knows no stream any more.
                 self._known.clear()
@@ -213,6 +220,16 @@ class Dispatcher:
                     stream.deliver(frame, answer, arrays)
                 except Exception as error:  # the other answers of the worker must still be received
                     self._fault(stream, error)
+
+    def _why(self, stream: Stream, seconds: float) -> RefusedError:
+        limits = self._limits
+        if stream.work_seconds + seconds >= limits.work_seconds:
+            message = f"the slices of this stream took longer than this server's limit of {limits.work_seconds:g} s"
+            return RefusedError("limit:work_seconds", f"{message} (work_seconds)")
+        message = (
+            f"the worker took longer than {limits.frame_seconds:g} s at this slice (frame_seconds) and is replaced"
+        )
+        return RefusedError("worker", message)
 
     def _fault(self, stream: Stream, error: Exception) -> None:
         event(_LOG, "fault", kind=type(error).__name__, where="dispatch", stream=stream.number)

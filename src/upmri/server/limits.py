@@ -48,8 +48,11 @@ class Limits:
 
     Parameters
     ----------
-    clients
-        Connections at once; one more gets an error and is closed.
+    clients, per_address
+        Streams at once, from their XML header on: of all clients, and of one address. One more gets an error and is
+        closed. An address may also have as many connections without a header; one more ends the oldest of them.
+    samples, steps, adapt
+        Largest values of these settings that a client may ask for.
     message_bytes, text_bytes, xml_bytes
         One readout or waveform; one configuration or text; the XML header.
     stream_bytes, readouts
@@ -64,8 +67,8 @@ class Limits:
     begin_seconds, idle_seconds, total_seconds
         Time from connecting to the XML header; for the next whole message, and for a client to receive what it is
         sent; for the whole stream.
-    frame_seconds
-        Time for the reconstruction of one slice; above it the worker is replaced.
+    frame_seconds, work_seconds
+        Time for the reconstruction of one slice, and of all slices of a stream; above it the worker is replaced.
     linger_seconds, linger_bytes
         Time and bytes for which a client that was refused is still read, so that the error reaches it.
     drain_seconds
@@ -75,6 +78,10 @@ class Limits:
     """
 
     clients: int = 8
+    per_address: int = 4
+    samples: int = 16
+    steps: int = 200
+    adapt: int = 200
     message_bytes: int = 64 * _MIB
     text_bytes: int = 64 * 2**10
     xml_bytes: int = 4 * _MIB
@@ -89,6 +96,7 @@ class Limits:
     idle_seconds: float = 120.0
     total_seconds: float = 7200.0
     frame_seconds: float = 900.0
+    work_seconds: float = 3600.0
     linger_seconds: float = 3.0
     linger_bytes: int = 256 * _MIB
     drain_seconds: float = 60.0

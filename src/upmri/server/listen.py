@@ -51,7 +51,6 @@ class Server:
         self._shared = shared
         self._lock = threading.Lock()
         self._open: dict[int, tuple[Connection, threading.Thread]] = {}
-        self._refusing = 0
         self._number = 0
         self._stops = 0
         self._socket = _listen(host, port, "--port")
@@ -125,22 +124,19 @@ class Server:
         self._number += 1
         number = self._number
         with self._lock:
-            full = len(self._open) >= limits.clients
-            flood = full and self._refusing >= limits.clients
-            self._refusing += full and not flood
-        if flood:  # errors are sent to so many clients at once, and no more
+            flood = len(self._open) >= 3 * limits.clients + limits.per_address
+        if flood:  # with those served, those that wait and those that get an error
             sock.close()
             counters.add("streams_refused_total", code="flood")
             return
-        connection = Connection(sock, number, self._shared)
-        target = self._refuse if full else self._run
-        thread = threading.Thread(target=target, args=(connection,), name=f"stream {number}", daemon=True)
-        if not full:
-            counters.add("streams_total")
-            event(_LOG, "stream_begin", stream=number, peer=peer)
-            with self._lock:
-                self._open[number] = (connection, thread)
-                counters.put("streams_open", len(self._open))
+        connection = Connection(sock, number, self._shared, peer)
+        thread = threading.Thread(target=self._run, args=(connection,), name=f"stream {number}", daemon=True)
+        counters.add("streams_total")
+        event(_LOG, "stream_begin", stream=number, peer=peer)
+        with self._lock:
+            self._open[number] = (connection, thread)
+            counters.put("streams_open", len(self._open))
+        self._shared.places.enter(connection)
         thread.start()
 
     def _run(self, connection: Connection) -> None:
@@ -150,17 +146,6 @@ class Server:
             with self._lock:
                 del self._open[connection.number]
                 self._shared.counters.put("streams_open", len(self._open))
-
-    def _refuse(self, connection: Connection) -> None:
-        clients = self._shared.limits.clients
-        try:
-            connection.refuse(
-                RefusedError("limit:clients", f"the server is busy with {clients} clients; try again later")
-            )
-            self._shared.counters.add("streams_refused_total", code="limit:clients")
-        finally:
-            with self._lock:
-                self._refusing -= 1
 
     def _watch(self) -> None:
         """End the streams of clients that are gone, also while their slices are being reconstructed."""
