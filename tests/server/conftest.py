@@ -39,6 +39,7 @@ class Serving:
         self.errors = folder / "stderr.txt"
         self._seen = 0
         command = [sys.executable, "-c", RUN, "serve", "--port", "0", "--health-port", "0", "-m", "sense"]
+        command += ["--workers", "1"]
         environment = {name: value for name, value in os.environ.items() if not name.startswith(("UPMRI_", "NOTIFY_"))}
         environment |= {"OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "default"}
         with self.errors.open("wb") as errors:

@@ -11,11 +11,12 @@ import numpy as np
 import pytest
 
 from upmri.server import wire
-from upmri.server.connection import Connection, Shared
+from upmri.server.connection import Connection
 from upmri.server.counters import Counters
 from upmri.server.limits import Limits, RefusedError
 from upmri.server.order import Order
 from upmri.server.places import Places
+from upmri.server.shared import Shared
 from upmri.server.wire import ERROR, EndedError, Incoming, Kind
 
 GUARD = 60  # seconds after which a failing test stops to wait

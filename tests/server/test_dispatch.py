@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -73,9 +74,18 @@ class Client:
 @pytest.fixture
 def setting():
     worker = Fake()
-    dispatcher = Dispatcher(worker, Limits(ahead=2), Counters())
+    dispatcher = Dispatcher([worker], Limits(ahead=2), Counters())
     dispatcher.start()
     yield dispatcher, worker
+    dispatcher.stop()
+
+
+@pytest.fixture
+def two():
+    workers = [Fake(), Fake()]
+    dispatcher = Dispatcher(workers, Limits(ahead=2), Counters())
+    dispatcher.start()
+    yield dispatcher, workers
     dispatcher.stop()
 
 
@@ -118,6 +128,39 @@ def test_a_stream_waits_when_its_queue_is_full(setting):
         worker.go.release()
     dispatcher.finish(stream)
     assert [key[-1] for key in stream.got] == [0, 1, 2, 3]
+
+
+def test_a_slow_frame_does_not_delay_other_streams(two):
+    dispatcher, workers = two
+    slow, fast = Client(1), Client(2)
+    dispatcher.submit(slow, frame(0))
+    dispatcher.submit(slow, frame(1))  # waits for the first one, though a worker is free
+    while not any(worker.jobs for worker in workers):
+        time.sleep(0.001)
+    [busy] = [worker for worker in workers if worker.jobs]
+    [free] = [worker for worker in workers if worker is not busy]
+    for number in range(3):
+        free.go.release()
+        dispatcher.submit(fast, frame(number))
+    dispatcher.finish(fast)
+    assert (len(fast.got), slow.got) == (3, [])
+    assert [job["stream"] for job, _ in free.jobs] == [2, 2, 2]
+    busy.go.release()
+    for worker in workers:  # whichever takes the second
+        worker.go.release()
+    dispatcher.finish(slow)
+    assert [key[-1] for key in slow.got] == [0, 1]
+
+
+def test_a_worker_that_cannot_start_leaves_the_frames_to_the_other(two):
+    dispatcher, (broken, fine) = two
+    broken.alive, broken.restart = False, lambda: False
+    stream = Client(1)
+    for number in range(3):
+        fine.go.release()
+        dispatcher.submit(stream, frame(number))
+    dispatcher.finish(stream)
+    assert (len(stream.got), len(broken.jobs)) == (3, 0)
 
 
 def test_noise_is_sent_once_to_every_worker(setting):

@@ -90,6 +90,22 @@ def test_a_client_that_is_gone_does_not_keep_the_worker(server, held, shepp_loga
     assert server.event("worker_lost", len(lost) + 1)["cancelled"] == 1
 
 
+def test_a_slow_job_does_not_delay_others(start, peer, small, messages, check_other):
+    """Of two workers one trains for a slice; the other one serves everybody else, and is not replaced."""
+    server = start("--workers", "2", "--limit", "adapt=100000")
+    slow = wire.config_text_message('{"method": "upmri", "adapt": 100000}')
+    stream = peer(server.to).send(slow, *messages(small), wire.close_message())
+    while not server.metric("frames_working"):
+        time.sleep(0.01)
+    for _ in range(3):
+        check_other(server)
+    assert server.metric("frames_working") == 1
+    stream.socket.close()
+    assert server.event("worker_lost")["cancelled"] == 1
+    server.event("worker_ready", count=3)
+    assert server.metric("workers_ready") == 2
+
+
 def test_a_client_that_only_stops_to_send_gets_its_images(server, held):
     stream, last, pid = held
     stream.send(last, wire.close_message())

@@ -14,12 +14,12 @@ import pytest
 
 from upmri import InputError
 from upmri.server import wire
-from upmri.server.connection import Shared
 from upmri.server.counters import Counters
 from upmri.server.limits import Limits
 from upmri.server.listen import Server, is_local
 from upmri.server.order import Order
 from upmri.server.places import Places
+from upmri.server.shared import Shared
 from upmri.server.wire import ERROR, Incoming, Kind
 
 GUARD = 60  # seconds after which a failing test stops to wait

@@ -31,6 +31,9 @@ def serve_scans(
     limit: Annotated[
         list[str] | None, typer.Option(metavar="NAME=NUMBER", help="Change a limit, such as coils=64 (docs/server.md).")
     ] = None,
+    workers: Annotated[
+        int, typer.Option(min=1, help="Slices that are reconstructed at once, of different streams.")
+    ] = 2,
     health_port: Annotated[
         int | None, typer.Option(help="Port for GET /health and GET /metrics; 0 takes a free one.")
     ] = None,
@@ -39,7 +42,6 @@ def serve_scans(
 ) -> None:
     """Reconstruct streamed scans: an MRD server (Siemens FIRE and OpenRecon, Gadgetron). Not for clinical use."""
     from upmri import methods
-    from upmri.server.connection import Shared
     from upmri.server.counters import Counters
     from upmri.server.dispatch import Dispatcher
     from upmri.server.json_log import log_to
@@ -48,6 +50,7 @@ def serve_scans(
     from upmri.server.order import Order, check_order
     from upmri.server.places import Places
     from upmri.server.process import WorkerProcess
+    from upmri.server.shared import Shared
 
     allowed = tuple(allow or methods.method_names())
     for name in (*allowed, method):
@@ -65,7 +68,8 @@ def serve_scans(
             "scans and read images; use a tunnel or a separate network (docs/server.md)"
         )
     with log_to(log, counters := Counters()):
-        dispatcher = Dispatcher(WorkerProcess(device, method, counters), limits, counters)
+        processes = [WorkerProcess(device, method, counters) for _ in range(workers)]
+        dispatcher = Dispatcher(processes, limits, counters)
         Server(host, port, Shared(limits, order, allowed, dispatcher, counters, Places(limits)), health_port).serve()
 
 

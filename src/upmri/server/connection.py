@@ -12,54 +12,23 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from typing import Any
 
 from upmri.core.errors import InputError
 from upmri.server import wire
 from upmri.server.assemble import Assembler, Frame
-from upmri.server.counters import Counters
-from upmri.server.dispatch import Dispatcher
 from upmri.server.json_log import event
-from upmri.server.limits import Limits, RefusedError
-from upmri.server.order import Order, parse_order
+from upmri.server.limits import RefusedError
+from upmri.server.order import parse_order
 from upmri.server.outgoing import Outgoing
-from upmri.server.places import Places
 from upmri.server.series import NOTICE, Series
+from upmri.server.shared import Shared
 from upmri.server.wire import ERROR, EndedError, Incoming, Kind, Message
 
 _LOG = logging.getLogger(__name__)
 _GONE = "gone"  # the code of a client that does not receive any more
 _PROBE_SECONDS = 0.5  # between texts to a client that may be gone
 _STOPPED = getattr(select, "POLLRDHUP", 0)  # the event of a client that sends nothing more; Linux alone has it
-
-
-@dataclass(frozen=True)
-class Shared:
-    """Objects that all connections share.
-
-    Parameters
-    ----------
-    limits
-        Limits of the server.
-    default
-        Configuration of streams that name no method.
-    allowed
-        Names of the methods that the server offers.
-    dispatcher
-        Queue of the worker.
-    counters
-        Counters of the server.
-    places
-        Places for clients.
-    """
-
-    limits: Limits
-    default: Order
-    allowed: tuple[str, ...]
-    dispatcher: Dispatcher
-    counters: Counters
-    places: Places
 
 
 class Connection:

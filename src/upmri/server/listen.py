@@ -14,10 +14,11 @@ from contextlib import suppress
 from types import FrameType
 
 from upmri.core.errors import InputError
-from upmri.server.connection import Connection, Shared
+from upmri.server.connection import Connection
 from upmri.server.health import HealthServer
 from upmri.server.json_log import event
 from upmri.server.limits import RefusedError
+from upmri.server.shared import Shared
 
 _LOG = logging.getLogger(__name__)
 _BACKLOG = 64

@@ -77,7 +77,7 @@ class WorkerProcess:
             self.kill()
             raise InputError(**answer["error"])
         self.ready = True
-        self._counters.put("worker_ready", 1)
+        self._counters.add("workers_ready", 1)
         event(
             _LOG,
             "worker_ready",
@@ -128,8 +128,8 @@ class WorkerProcess:
         with self._lock:
             self._over = self._over or for_good
             process, sock, self._process, self._socket = self._process, self._socket, None, None
-        self.ready = False
-        self._counters.put("worker_ready", 0)
+            ready, self.ready = self.ready, False
+        self._counters.add("workers_ready", -int(ready))
         if process is None or sock is None:
             return None
         process.kill()
