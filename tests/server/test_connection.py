@@ -129,6 +129,24 @@ def test_a_refused_stream(sent, code):
     assert dialogue.connection.fault.code == code
 
 
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_noise_that_is_not_finite_is_left_out_with_a_warning(make_xml, make_head, lines, value):
+    good, bad = np.ones(32, np.complex64), np.full(32, value, np.complex64)
+    noise = [wire.acquisition_message(make_head(flags=(19,)), one.tobytes()) for one in (good, bad, bad, good)]
+    dialogue, kept = Dialogue(), []
+    submit = dialogue.dispatcher.submit
+
+    def keep(stream, frame):
+        kept.append(b"".join(stream.lines.noise.bodies))
+        submit(stream, frame)
+
+    dialogue.dispatcher.submit = keep
+    found = dialogue.run(GO, wire.header_message(make_xml()), *noise, *lines, wire.close_message())
+    assert kept == [2 * good.tobytes()] * 2
+    assert sum("noise readouts that are not finite are left out" in message.text for message in found) == 1
+    assert sum(message.kind == Kind.IMAGE for message in found) == 2
+
+
 def test_readouts_that_come_after_their_slice_are_counted(make_xml, lines):
     found = Dialogue().run(GO, wire.header_message(make_xml()), *lines[:3], lines[1], wire.close_message())
     [note] = [message.text for message in found if "too late" in message.text]

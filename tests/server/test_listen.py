@@ -167,6 +167,15 @@ def test_systemd_is_informed(monkeypatch, tmp_path, kind):
         assert [systemd.recv(100), systemd.recv(100)] == [b"READY=1", b"STOPPING=1"]
 
 
+@pytest.mark.parametrize(("given", "expected"), [(None, "127.0.0.2"), ("127.0.0.1", "127.0.0.1")])
+def test_the_address_of_the_health_port(given, expected):
+    around = shared()
+    server = Server("127.0.0.2", 0, around, 0, given)
+    assert server.address[0] == "127.0.0.2"
+    assert server._monitor.server_address[0] == expected
+    serve(server, around, lambda: None)
+
+
 def test_ports_that_cannot_be_used():
     for port in (-1, 70000):
         with pytest.raises(InputError) as error:

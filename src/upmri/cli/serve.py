@@ -37,6 +37,9 @@ def serve_scans(
     health_port: Annotated[
         int | None, typer.Option(help="Port for GET /health and GET /metrics; 0 takes a free one.")
     ] = None,
+    health_host: Annotated[
+        str | None, typer.Option(metavar="ADDRESS", help="Address of the health port; default: that of --host.")
+    ] = None,
     log: Annotated[Path | None, typer.Option(help="File to append the log to; default: stderr.")] = None,
     device: Device = "auto",
 ) -> None:
@@ -45,7 +48,7 @@ def serve_scans(
     from upmri.server.counters import Counters
     from upmri.server.dispatch import Dispatcher
     from upmri.server.json_log import log_to
-    from upmri.server.limits import Limits
+    from upmri.server.limits import Limits, machine_memory
     from upmri.server.listen import Server, is_local
     from upmri.server.order import Order, check_order
     from upmri.server.places import Places
@@ -59,7 +62,7 @@ def serve_scans(
         raise InputError(f"{method} is not among those offered (--allow {' '.join(allowed)})", field="--method")
     check_order(order := Order(method=method))
     try:
-        limits = Limits().changed(limit or ())
+        limits = Limits().within_memory(machine_memory(), limit or ())
     except InputError as error:
         raise error.within(field="--limit") from error
     if not is_local(host):
@@ -70,7 +73,9 @@ def serve_scans(
     with log_to(log, counters := Counters()):
         processes = [WorkerProcess(device, method, counters) for _ in range(workers)]
         dispatcher = Dispatcher(processes, limits, counters)
-        Server(host, port, Shared(limits, order, allowed, dispatcher, counters, Places(limits)), health_port).serve()
+        Server(
+            host, port, Shared(limits, order, allowed, dispatcher, counters, Places(limits)), health_port, health_host
+        ).serve()
 
 
 @app.command("stream")

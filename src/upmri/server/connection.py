@@ -233,7 +233,11 @@ class Connection:
                 raise RefusedError("order", "a readout came before the XML header; expected the header first")
             if not self.lines.readouts:
                 self._out.put(wire.text_message(f"reconstructing with {self.order.method}; {NOTICE}"))
-            for frame in self.lines.add(message.head, message.body):
+            bad = self.lines.bad_noise
+            frames = self.lines.add(message.head, message.body)
+            if self.lines.bad_noise > bad == 0:
+                self._out.put(wire.text_message("warning: noise readouts that are not finite are left out"))
+            for frame in frames:
                 self._submit(frame)
         elif message.kind == Kind.IMAGE:
             raise RefusedError(

@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from os import PathLike
+from pathlib import Path
 from typing import Any
 
 from upmri.core.errors import InputError
 
 _MIB = 2**20
+_CONTAINER = Path("/sys/fs/cgroup/memory.max")  # the limit of a container, as the container sees it
+
+
+def machine_memory() -> int:
+    """Return the memory in bytes that this process may use: that of the machine, or less in a container."""
+    memory = os.sysconf("SC_PAGESIZE") * os.sysconf("SC_PHYS_PAGES")
+    with suppress(OSError, ValueError):  # no such file, or "max"
+        memory = min(memory, int(_CONTAINER.read_text()))
+    return memory
 
 
 class RefusedError(InputError):
@@ -124,6 +136,26 @@ class Limits:
                 kind = "a number" if kinds[name] is float else "a whole number"
                 raise InputError(f"expected {kind}, got {value!r}", field=name) from error
         return replace(self, **values)  # type: ignore[arg-type]
+
+    def within_memory(self, memory: int, words: Iterable[str] = ()) -> Limits:
+        """Return these limits, changed by words, such that all clients together use at most half of a memory.
+
+        Each client may use ``(ahead + 2) · held_bytes + out_bytes``. Of its part of the memory ``out_bytes`` is at most
+        an eighth. Limits that the words name are taken as they are.
+
+        Parameters
+        ----------
+        memory
+            Memory of the machine in bytes.
+        words
+            Changes, as in :meth:`changed`.
+        """
+        words = list(words)
+        wanted = self.changed(words)
+        each = memory // (2 * wanted.clients)
+        out = min(wanted.out_bytes, each // 8)
+        held = min(wanted.held_bytes, (each - out) // (wanted.ahead + 2))
+        return replace(wanted, out_bytes=max(out, _MIB), held_bytes=max(held, _MIB)).changed(words)
 
     def check(self, name: str, value: float, what: str) -> None:
         """Refuse a value above the limit of that name."""

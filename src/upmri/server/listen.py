@@ -46,9 +46,13 @@ class Server:
         Objects that all connections share.
     health_port
         Port for ``GET /health`` and ``GET /metrics``; None for neither.
+    health_host
+        Address of that port; by default ``host``.
     """
 
-    def __init__(self, host: str, port: int, shared: Shared, health_port: int | None = None) -> None:
+    def __init__(
+        self, host: str, port: int, shared: Shared, health_port: int | None = None, health_host: str | None = None
+    ) -> None:
         self._shared = shared
         self._lock = threading.Lock()
         self._open: dict[int, tuple[Connection, threading.Thread]] = {}
@@ -59,7 +63,7 @@ class Server:
         self._monitor: HealthServer | None = None
         if health_port is not None:
             try:
-                listening = _listen(host, health_port, "--health-port")
+                listening = _listen(health_host or host, health_port, "--health-port")
             except InputError:
                 self._socket.close()
                 raise
