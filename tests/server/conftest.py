@@ -39,6 +39,7 @@ class Serving:
         self.errors = folder / "stderr.txt"
         self._seen = 0
         command = [sys.executable, "-c", RUN, "serve", "--port", "0", "--health-port", "0", "-m", "sense"]
+        command += ["--workers", "1"]
         environment = {name: value for name, value in os.environ.items() if not name.startswith(("UPMRI_", "NOTIFY_"))}
         environment |= {"OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "default"}
         with self.errors.open("wb") as errors:
@@ -138,7 +139,7 @@ def start(tmp_path) -> Iterator[Callable]:
 @pytest.fixture(scope="session")
 def server(tmp_path_factory) -> Iterator[Serving]:
     """A server that many tests share; each leaves it as it was."""
-    with serving(tmp_path_factory.mktemp("serve"), "--limit", "clients=24") as running:
+    with serving(tmp_path_factory.mktemp("serve"), "--limit", "clients=24", "--limit", "per_address=24") as running:
         yield running
 
 

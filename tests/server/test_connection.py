@@ -5,15 +5,18 @@ from __future__ import annotations
 import logging
 import socket
 import threading
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from upmri.server import wire
-from upmri.server.connection import Connection, Shared
+from upmri.server.connection import Connection
 from upmri.server.counters import Counters
 from upmri.server.limits import Limits, RefusedError
 from upmri.server.order import Order
+from upmri.server.places import Places
+from upmri.server.shared import Shared
 from upmri.server.wire import ERROR, EndedError, Incoming, Kind
 
 GUARD = 60  # seconds after which a failing test stops to wait
@@ -51,10 +54,10 @@ class Dialogue:
 
     def __init__(self, **limits):
         self.dispatcher, self.counters = FakeDispatcher(), Counters()
+        limit = Limits(linger_seconds=0.5, **limits)
         self.shared = Shared(
-            Limits(linger_seconds=0.5, **limits), Order(method="sense"), ("sense", "zero-filled"), self.dispatcher,
-            self.counters,
-        )  # fmt: skip
+            limit, Order(method="sense"), ("sense", "zero-filled"), self.dispatcher, self.counters, Places(limit)
+        )
         self.client, theirs = socket.socketpair()
         self.client.settimeout(GUARD)
         self.connection = Connection(theirs, 7, self.shared)
@@ -126,6 +129,24 @@ def test_a_refused_stream(sent, code):
     assert dialogue.connection.fault.code == code
 
 
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_noise_that_is_not_finite_is_left_out_with_a_warning(make_xml, make_head, lines, value):
+    good, bad = np.ones(32, np.complex64), np.full(32, value, np.complex64)
+    noise = [wire.acquisition_message(make_head(flags=(19,)), one.tobytes()) for one in (good, bad, bad, good)]
+    dialogue, kept = Dialogue(), []
+    submit = dialogue.dispatcher.submit
+
+    def keep(stream, frame):
+        kept.append(b"".join(stream.lines.noise.bodies))
+        submit(stream, frame)
+
+    dialogue.dispatcher.submit = keep
+    found = dialogue.run(GO, wire.header_message(make_xml()), *noise, *lines, wire.close_message())
+    assert kept == [2 * good.tobytes()] * 2
+    assert sum("noise readouts that are not finite are left out" in message.text for message in found) == 1
+    assert sum(message.kind == Kind.IMAGE for message in found) == 2
+
+
 def test_readouts_that_come_after_their_slice_are_counted(make_xml, lines):
     found = Dialogue().run(GO, wire.header_message(make_xml()), *lines[:3], lines[1], wire.close_message())
     [note] = [message.text for message in found if "too late" in message.text]
@@ -152,12 +173,12 @@ def test_another_thread_can_end_it():
     assert dialogue.counters.get("streams_refused_total", "stopping") == 1
 
 
-def test_a_client_that_is_not_served():
-    dialogue = Dialogue()
-    refuse = dialogue.connection.refuse
-    error, _ = dialogue.run(target=lambda: refuse(RefusedError("limit:clients", "busy")))
-    assert error.text == f"{ERROR}busy"
-    assert dialogue.dispatcher.forgotten == []
+def test_a_client_without_a_place(make_xml):
+    dialogue = Dialogue(clients=1)
+    dialogue.shared.places.take(SimpleNamespace(number=6, peer=""))
+    error, _ = dialogue.run(GO, wire.header_message(make_xml()))
+    assert error.text == f"{ERROR}the server is busy with 1 clients; try again later"
+    assert dialogue.counters.get("streams_refused_total", "limit:clients") == 1
 
 
 def test_a_client_that_sends_nothing():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -23,6 +24,7 @@ class Fake:
 
     def __init__(self):
         self.jobs, self.go, self.answer, self.restarts = [], threading.Semaphore(0), None, 0
+        self.seconds = []
         self.taken = threading.Semaphore(0)
 
     def start(self):
@@ -36,8 +38,13 @@ class Fake:
         self.go.release()
         return -9
 
-    def ask(self, job, buffers, _):
+    def interrupt(self):
+        self.answer = EOFError()
+        self.go.release()
+
+    def ask(self, job, buffers, seconds):
         self.jobs.append((job, buffers))
+        self.seconds.append(seconds)
         self.taken.release()
         self.go.acquire()
         if isinstance(self.answer, Exception):
@@ -51,6 +58,7 @@ class Client:
 
     def __init__(self, number):
         self.number, self.order, self.model, self.fault = number, Order(method="sense"), None, None
+        self.work_seconds = 0.0
         self.lines = SimpleNamespace(xml=b"<x/>", noise=Rows())
         self.got, self.done = [], threading.Semaphore(0)
 
@@ -66,9 +74,18 @@ class Client:
 @pytest.fixture
 def setting():
     worker = Fake()
-    dispatcher = Dispatcher(worker, Limits(ahead=2), Counters())
+    dispatcher = Dispatcher([worker], Limits(ahead=2), Counters())
     dispatcher.start()
     yield dispatcher, worker
+    dispatcher.stop()
+
+
+@pytest.fixture
+def two():
+    workers = [Fake(), Fake()]
+    dispatcher = Dispatcher(workers, Limits(ahead=2), Counters())
+    dispatcher.start()
+    yield dispatcher, workers
     dispatcher.stop()
 
 
@@ -113,6 +130,39 @@ def test_a_stream_waits_when_its_queue_is_full(setting):
     assert [key[-1] for key in stream.got] == [0, 1, 2, 3]
 
 
+def test_a_slow_frame_does_not_delay_other_streams(two):
+    dispatcher, workers = two
+    slow, fast = Client(1), Client(2)
+    dispatcher.submit(slow, frame(0))
+    dispatcher.submit(slow, frame(1))  # waits for the first one, though a worker is free
+    while not any(worker.jobs for worker in workers):
+        time.sleep(0.001)
+    [busy] = [worker for worker in workers if worker.jobs]
+    [free] = [worker for worker in workers if worker is not busy]
+    for number in range(3):
+        free.go.release()
+        dispatcher.submit(fast, frame(number))
+    dispatcher.finish(fast)
+    assert (len(fast.got), slow.got) == (3, [])
+    assert [job["stream"] for job, _ in free.jobs] == [2, 2, 2]
+    busy.go.release()
+    for worker in workers:  # whichever takes the second
+        worker.go.release()
+    dispatcher.finish(slow)
+    assert [key[-1] for key in slow.got] == [0, 1]
+
+
+def test_a_worker_that_cannot_start_leaves_the_frames_to_the_other(two):
+    dispatcher, (broken, fine) = two
+    broken.alive, broken.restart = False, lambda: False
+    stream = Client(1)
+    for number in range(3):
+        fine.go.release()
+        dispatcher.submit(stream, frame(number))
+    dispatcher.finish(stream)
+    assert (len(stream.got), len(broken.jobs)) == (3, 0)
+
+
 def test_noise_is_sent_once_to_every_worker(setting):
     dispatcher, worker = setting
     stream = Client(1)
@@ -153,6 +203,34 @@ def test_only_the_stream_at_work_fails_with_the_worker(setting, error):
         dispatcher.finish(first)
 
 
+def test_the_seconds_of_a_stream_are_limited(setting):
+    dispatcher, worker = setting
+    stream = Client(1)
+    stream.work_seconds = 3599.0  # of 3600
+    dispatcher.submit(stream, frame(0))
+    worker.go.release()
+    dispatcher.finish(stream)
+    assert 0 < worker.seconds[0] <= 1
+    stream.work_seconds = 3600.0
+    stream.done.acquire()
+    dispatcher.submit(stream, frame(1))
+    assert stream.done.acquire(timeout=GUARD)
+    assert stream.fault.code == "limit:work_seconds"
+    assert "work_seconds" in str(stream.fault)
+    assert len(worker.jobs) == 1
+
+
+def test_a_slice_that_uses_the_rest_of_the_seconds(setting):
+    dispatcher, worker = setting
+    stream = Client(1)
+    stream.work_seconds = 3600 - 1e-6
+    worker.answer = TimeoutError()
+    dispatcher.submit(stream, frame(0))
+    worker.go.release()
+    assert stream.done.acquire(timeout=GUARD)
+    assert stream.fault.code == "limit:work_seconds"
+
+
 def test_an_error_of_the_worker_reaches_the_stream(setting):
     dispatcher, worker = setting
     stream = Client(1)
@@ -175,6 +253,37 @@ def test_a_fault_of_the_program_does_not_end_the_thread(setting):
     assert broken.fault.code == "fault"
     assert worker.restarts == 0
     assert fine.got
+
+
+def test_the_frame_of_a_stream_that_has_ended_is_cancelled(setting, caplog):
+    dispatcher, worker = setting
+    gone, other = Client(1), Client(2)
+    dispatcher.submit(gone, frame(0))
+    assert worker.taken.acquire(timeout=GUARD)
+    dispatcher.submit(other, frame(0))
+    gone.fault = RefusedError("gone", "gone")
+    with caplog.at_level("INFO", "upmri.server"):
+        dispatcher.forget(gone)
+        assert worker.taken.acquire(timeout=GUARD)  # without any answer to the first frame
+    worker.go.release()
+    dispatcher.finish(other)
+    assert [(job["stream"], job["begins"]) for job, _ in worker.jobs] == [(1, True), (2, True)]
+    assert (other.got, worker.restarts, gone.got) == ([(0, 0, 0, 0, 0)], 1, [])
+    assert [record.facts["cancelled"] for record in caplog.records] == [1]
+
+
+def test_a_frame_that_is_finished_soon_is_not_cancelled(setting):
+    dispatcher, worker = setting
+    gone = Client(1)
+    dispatcher.submit(gone, frame(0))
+    assert worker.taken.acquire(timeout=GUARD)
+    gone.fault = RefusedError("gone", "gone")
+    worker.go.release()
+    dispatcher.forget(gone)
+    dispatcher.submit(other := Client(2), frame(0))
+    worker.go.release()
+    dispatcher.finish(other)
+    assert worker.restarts == 0
 
 
 def test_frames_of_a_stream_that_has_ended_are_dropped(setting):

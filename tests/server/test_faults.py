@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -64,6 +65,57 @@ def test_the_worker_is_killed_between_two_slices(server, peer, repeated, message
     found = stream.send(*several[cut:], wire.close_message()).rest()
     assert images + sum(message.kind == Kind.IMAGE for message in found) == 8
     assert not [message.text for message in found if message.text.startswith("ERROR")]
+
+
+@pytest.mark.parametrize("how", ["all sent", "in the middle", "more than is read", "reset"])
+def test_a_client_that_is_gone_does_not_keep_the_worker(server, held, shepp_logan, messages, check_other, how):
+    """Its slice would take for ever: the worker is replaced, and the next client gets its images."""
+    stream, last, pid = held
+    starts, lost = server.metric("worker_starts_total"), [e for e in server.events() if e["event"] == "worker_lost"]
+    if how != "in the middle":
+        stream.send(last, wire.close_message())
+    if how == "more than is read":  # so that the end of the connection stays behind bytes that nobody reads
+        stream.socket.setblocking(False)
+        with suppress(BlockingIOError):
+            for message in 20 * messages(shepp_logan("-m", "128", "-c", "8", "-n", "0.02", "-r", "20")):
+                stream.socket.send(message)
+    elif how == "reset":
+        stream.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    while server.metric("frames_waiting") < 1:
+        time.sleep(0.01)
+    stream.socket.close()
+    check_other(server)
+    assert not Path(f"/proc/{pid}").exists()
+    assert server.metric("worker_starts_total") == starts + 1
+    assert server.event("worker_lost", len(lost) + 1)["cancelled"] == 1
+
+
+def test_a_slow_job_does_not_delay_others(start, peer, small, messages, check_other):
+    """Of two workers one trains for a slice; the other one serves everybody else, and is not replaced."""
+    server = start("--workers", "2", "--limit", "adapt=100000")
+    slow = wire.config_text_message('{"method": "upmri", "adapt": 100000}')
+    stream = peer(server.to).send(slow, *messages(small), wire.close_message())
+    while not server.metric("frames_working"):
+        time.sleep(0.01)
+    for _ in range(3):
+        check_other(server)
+    assert server.metric("frames_working") == 1
+    stream.socket.close()
+    assert server.event("worker_lost")["cancelled"] == 1
+    server.event("worker_ready", count=3)
+    assert server.metric("workers_ready") == 2
+
+
+def test_a_client_that_only_stops_to_send_gets_its_images(server, held):
+    stream, last, pid = held
+    stream.send(last, wire.close_message())
+    stream.socket.shutdown(socket.SHUT_WR)
+    message = stream.next()
+    while not message.text.startswith(wire.WORKING):
+        message = stream.next()
+    os.kill(pid, signal.SIGCONT)
+    found = stream.rest()
+    assert sum(message.kind == Kind.IMAGE for message in found) == 3
 
 
 def test_time_limits(start, peer, shepp_logan, small, messages, check_other):

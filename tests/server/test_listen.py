@@ -7,17 +7,19 @@ import os
 import signal
 import socket
 import threading
+import time
 import urllib.request
 
 import pytest
 
 from upmri import InputError
 from upmri.server import wire
-from upmri.server.connection import Shared
 from upmri.server.counters import Counters
 from upmri.server.limits import Limits
 from upmri.server.listen import Server, is_local
 from upmri.server.order import Order
+from upmri.server.places import Places
+from upmri.server.shared import Shared
 from upmri.server.wire import ERROR, Incoming, Kind
 
 GUARD = 60  # seconds after which a failing test stops to wait
@@ -45,7 +47,8 @@ class FakeDispatcher:
 
 
 def shared(**limits) -> Shared:
-    return Shared(Limits(linger_seconds=0.5, **limits), Order(method="sense"), ("sense",), FakeDispatcher(), Counters())
+    limit = Limits(linger_seconds=0.5, **limits)
+    return Shared(limit, Order(method="sense"), ("sense",), FakeDispatcher(), Counters(), Places(limit))
 
 
 def serve(server: Server, around: Shared, use) -> None:
@@ -109,14 +112,19 @@ def test_clients_are_served_until_a_signal(caplog):
         socket.create_connection(server.address, GUARD)
 
 
-def test_one_client_too_many_gets_an_error():
+def test_one_client_too_many_gets_an_error(make_xml):
     around = shared(clients=1, drain_seconds=0.1)
+    begin = wire.config_file_message("sense") + wire.header_message(make_xml())
     server = Server("127.0.0.1", 0, around)
     first = []
 
     def use():
         first.append(socket.create_connection(server.address, GUARD))
+        first[0].sendall(begin)
+        while not around.places._served:
+            time.sleep(0.01)
         with socket.create_connection(server.address, GUARD) as second:
+            second.sendall(begin)
             assert answers(second)[0].text.startswith(f"{ERROR}the server is busy with 1 clients")
 
     serve(server, around, use)
@@ -124,6 +132,27 @@ def test_one_client_too_many_gets_an_error():
         assert answers(sock)[0].text.startswith(f"{ERROR}the server is stopping")
     assert around.counters.get("streams_refused_total", "limit:clients") == 1
     assert around.counters.get("streams_refused_total", "stopping") == 1
+
+
+def test_clients_that_send_nothing_keep_nobody_out(make_xml):
+    around = shared(drain_seconds=0.1)
+    server = Server("127.0.0.1", 0, around)
+    begin = wire.config_file_message("sense") + wire.header_message(make_xml())
+    silent = []
+
+    def use():
+        silent.extend(socket.create_connection(server.address, GUARD) for _ in range(8))
+        with socket.create_connection(server.address, GUARD) as honest:
+            honest.sendall(begin + wire.close_message())
+            assert "without a readout" in answers(honest)[0].text  # it was served
+        for one in silent[:4]:
+            assert "sent no header" in answers(one)[0].text
+
+    serve(server, around, use)
+    for one in silent:
+        one.close()
+    assert around.counters.get("streams_refused_total", "limit:per_address") == 5
+    assert around.counters.get("streams_refused_total", "limit:clients") == 0
 
 
 @pytest.mark.parametrize("kind", ["path", "abstract"])
@@ -136,6 +165,15 @@ def test_systemd_is_informed(monkeypatch, tmp_path, kind):
         around = shared()
         serve(Server("127.0.0.1", 0, around), around, lambda: None)
         assert [systemd.recv(100), systemd.recv(100)] == [b"READY=1", b"STOPPING=1"]
+
+
+@pytest.mark.parametrize(("given", "expected"), [(None, "127.0.0.2"), ("127.0.0.1", "127.0.0.1")])
+def test_the_address_of_the_health_port(given, expected):
+    around = shared()
+    server = Server("127.0.0.2", 0, around, 0, given)
+    assert server.address[0] == "127.0.0.2"
+    assert server._monitor.server_address[0] == expected
+    serve(server, around, lambda: None)
 
 
 def test_ports_that_cannot_be_used():

@@ -2,14 +2,15 @@ import pytest
 from pydantic import ValidationError
 
 import upmri
-from upmri.server.limits import RefusedError
+from upmri.server.limits import Limits, RefusedError
 from upmri.server.order import Order, parse_order
 
 DEFAULT = Order(method="sense")
+LIMITS = Limits()
 
 
-def read(text, default=DEFAULT, allowed=None):
-    return parse_order(text, default, allowed or upmri.methods())
+def read(text, default=DEFAULT, allowed=None, limits=LIMITS):
+    return parse_order(text, default, allowed or upmri.methods(), limits)
 
 
 @pytest.mark.parametrize(
@@ -55,7 +56,7 @@ def test_settings_are_those_that_were_given():
         ("[]", "method", "'[]'"),
         ('{"method": null}', "method", "NoneType"),
         ('{"method": "sense", "__import__": "os"}', "__import__", "known are method"),
-        ('{"method": "upmri", "samples": 65}', "samples", "64"),
+        ('{"method": "upmri", "samples": 0}', "samples", "greater"),
         ('{"method": "upmri", "samples": NaN}', "samples", "finite"),
         ('{"method": "upmri", "model": "../brain"}', "model", "'../brain'"),
         ('{"method": "upmri", "model": "src/upmri/weights/brain.safetensors"}', "model", "available: brain"),
@@ -78,6 +79,21 @@ def test_settings_are_checked_by_the_method(method, setting):
     with pytest.raises(RefusedError) as caught:
         read(f'{{"method": "{method}", "{setting}": 3}}')
     assert (caught.value.code, caught.value.field) == ("config", setting)
+
+
+@pytest.mark.parametrize("name", ["samples", "steps", "adapt"])
+def test_the_operator_limits_what_costs_time(name):
+    order = f'{{"method": "upmri", "samples": 2, "{name}": 9}}'
+    assert getattr(read(order), name) == 9
+    with pytest.raises(RefusedError, match=rf"9 is more than this server's limit of 8 \({name}\)") as caught:
+        read(order, limits=Limits(**{name: 8}))
+    assert caught.value.code == f"limit:{name}"
+
+
+def test_the_costliest_order_of_all_is_refused_by_default():
+    with pytest.raises(RefusedError) as caught:
+        read('{"method": "upmri", "samples": 64, "adapt": 1000, "mirrors": true}')
+    assert caught.value.code == "limit:samples"
 
 
 def test_only_what_the_server_offers():

@@ -137,7 +137,7 @@ def test_what_the_scanner_offers_is_what_the_server_takes(label):
     [choice] = [one for one in label["parameters"] if one["id"] == "config"]
     for value in choice["values"]:
         words = json.dumps({"version": "1.1.0", "parameters": sent | {"config": value["id"]}})
-        order = parse_order(words, Order(method="sense"), upmri.methods())
+        order = parse_order(words, Order(method="sense"), upmri.methods(), Limits())
         assert order.method == value["id"]
         assert order.complex is False
 
@@ -150,6 +150,7 @@ def test_the_container_carries_the_label_and_starts_the_server(label):
     command = json.loads(re.search(r"^CMD (\[.*\])$", text, re.MULTILINE)[1])
     assert command[:2] == ["upmri", "serve"]
     assert command[command.index("--port") + 1] == str(label["reconstruction"]["port"])
+    assert command[command.index("--health-host") + 1] == "127.0.0.1"  # only the container itself needs it
     assert re.search(r"^USER upmri$", text, re.MULTILINE)
     for copied in re.search(r"^COPY (pyproject.*) \./$", text, re.MULTILINE)[1].split():
         assert (FOLDER.parent / copied).is_file()

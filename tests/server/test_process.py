@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import os
 import signal
+import threading
 
 import pytest
 
@@ -29,14 +31,26 @@ def test_the_life_of_a_worker(worker, caplog):
     with caplog.at_level(logging.INFO, "upmri.server"):
         worker.start()
     assert (worker.alive, worker.ready) == (True, True)
-    assert worker._counters.get("worker_starts_total") == worker._counters.get("worker_ready") == 1
+    assert worker._counters.get("worker_starts_total") == worker._counters.get("workers_ready") == 1
     assert caplog.records[-1].facts["pid"] == worker._process.pid
     job = {"stream": 1, "begins": False, "forget": [], "method": "sense", "settings": {}, "max_bytes": 2**20}
     [(answer, arrays)] = worker.ask(job, [], GUARD)  # a job without a frame
     assert (answer["code"], arrays) == ("fault", [])
     assert worker.kill() == -signal.SIGKILL
-    assert (worker.alive, worker.ready, worker._counters.get("worker_ready")) == (False, False, 0)
+    assert (worker.alive, worker.ready, worker._counters.get("workers_ready")) == (False, False, 0)
     assert worker.kill() is None
+
+
+def test_a_job_is_interrupted(worker):
+    worker.interrupt()  # there is none
+    worker.start()
+    os.kill(worker._process.pid, signal.SIGSTOP)  # as if its job had no end
+    timer = threading.Timer(0.1, worker.interrupt)
+    timer.start()
+    with pytest.raises((EOFError, ConnectionError)):
+        next(worker.ask({}, [], GUARD))
+    timer.join()
+    assert worker.restart()
 
 
 def test_a_worker_that_cannot_start():

@@ -31,22 +31,29 @@ def serve_scans(
     limit: Annotated[
         list[str] | None, typer.Option(metavar="NAME=NUMBER", help="Change a limit, such as coils=64 (docs/server.md).")
     ] = None,
+    workers: Annotated[
+        int, typer.Option(min=1, help="Slices that are reconstructed at once, of different streams.")
+    ] = 2,
     health_port: Annotated[
         int | None, typer.Option(help="Port for GET /health and GET /metrics; 0 takes a free one.")
+    ] = None,
+    health_host: Annotated[
+        str | None, typer.Option(metavar="ADDRESS", help="Address of the health port; default: that of --host.")
     ] = None,
     log: Annotated[Path | None, typer.Option(help="File to append the log to; default: stderr.")] = None,
     device: Device = "auto",
 ) -> None:
     """Reconstruct streamed scans: an MRD server (Siemens FIRE and OpenRecon, Gadgetron). Not for clinical use."""
     from upmri import methods
-    from upmri.server.connection import Shared
     from upmri.server.counters import Counters
     from upmri.server.dispatch import Dispatcher
     from upmri.server.json_log import log_to
-    from upmri.server.limits import Limits
+    from upmri.server.limits import Limits, machine_memory
     from upmri.server.listen import Server, is_local
     from upmri.server.order import Order, check_order
+    from upmri.server.places import Places
     from upmri.server.process import WorkerProcess
+    from upmri.server.shared import Shared
 
     allowed = tuple(allow or methods.method_names())
     for name in (*allowed, method):
@@ -55,7 +62,7 @@ def serve_scans(
         raise InputError(f"{method} is not among those offered (--allow {' '.join(allowed)})", field="--method")
     check_order(order := Order(method=method))
     try:
-        limits = Limits().changed(limit or ())
+        limits = Limits().within_memory(machine_memory(), limit or ())
     except InputError as error:
         raise error.within(field="--limit") from error
     if not is_local(host):
@@ -64,8 +71,11 @@ def serve_scans(
             "scans and read images; use a tunnel or a separate network (docs/server.md)"
         )
     with log_to(log, counters := Counters()):
-        dispatcher = Dispatcher(WorkerProcess(device, method, counters), limits, counters)
-        Server(host, port, Shared(limits, order, allowed, dispatcher, counters), health_port).serve()
+        processes = [WorkerProcess(device, method, counters) for _ in range(workers)]
+        dispatcher = Dispatcher(processes, limits, counters)
+        Server(
+            host, port, Shared(limits, order, allowed, dispatcher, counters, Places(limits)), health_port, health_host
+        ).serve()
 
 
 @app.command("stream")
@@ -97,6 +107,7 @@ def stream_scan(
     """Send a scan to an MRD server and write the images that come back; by default to SCAN.nii.gz."""
     from upmri import formats
     from upmri.server import client
+    from upmri.server.wire import WORKING
 
     destination = target or Path(f"{scan.name.split('.')[0] or scan.name}.nii.gz")
     formats.check_target(destination, overwrite=overwrite, complex=keep_phase, deviations=samples > 1)
@@ -111,7 +122,7 @@ def stream_scan(
         max_bytes=formats.MAX_BYTES,
         seconds=wait,
         progress=not quiet and not as_json,
-        on_text=lambda text: None if quiet or as_json or text.startswith("image ") else console.warn(text),
+        on_text=lambda text: None if quiet or as_json or text.startswith(("image ", WORKING)) else console.warn(text),
     )
     rec.save(destination, overwrite=overwrite, complex=keep_phase)
     if as_json:

@@ -16,6 +16,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from upmri.core.errors import InputError
 from upmri.formats.grid import AXES
 from upmri.formats.mrd_header import Encoding, MrdHeader
@@ -86,6 +88,8 @@ class Assembler:
         Number of readouts that arrived too late to be used: after their frame was complete, or noise after imaging.
     readouts
         Number of all readouts.
+    bad_noise
+        Number of noise readouts that were left out because they are not finite.
     """
 
     def __init__(self, xml: bytes, limits: Limits) -> None:
@@ -94,7 +98,7 @@ class Assembler:
         if not self._encodings:
             raise InputError("expected an encoding in the XML, there is none", field="header")
         self.noise = Rows()
-        self.held = self.late = self.readouts = 0
+        self.held = self.late = self.readouts = self.bad_noise = 0
         self._open: dict[tuple[int, Key], Frame] = {}
         self._done: set[Key] = set()
         self._seen: dict[int, Seen] = {}  # by encoding
@@ -112,6 +116,8 @@ class Assembler:
         if flags.noise:
             if self._image is not None:
                 self.late += 1
+            elif not np.isfinite(np.frombuffer(body, "<f4")).all():
+                self.bad_noise += 1  # one of them would spoil the covariance, and with it all images
             elif self.noise.nbytes < _NOISE_BYTES:
                 self._hold(self.noise.add(bytes(head), body))
             return []

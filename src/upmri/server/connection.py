@@ -10,49 +10,25 @@ import select
 import socket
 import threading
 import time
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from upmri.core.errors import InputError
 from upmri.server import wire
 from upmri.server.assemble import Assembler, Frame
-from upmri.server.counters import Counters
-from upmri.server.dispatch import Dispatcher
 from upmri.server.json_log import event
-from upmri.server.limits import Limits, RefusedError
-from upmri.server.order import Order, parse_order
+from upmri.server.limits import RefusedError
+from upmri.server.order import parse_order
 from upmri.server.outgoing import Outgoing
 from upmri.server.series import NOTICE, Series
+from upmri.server.shared import Shared
 from upmri.server.wire import ERROR, EndedError, Incoming, Kind, Message
 
 _LOG = logging.getLogger(__name__)
 _GONE = "gone"  # the code of a client that does not receive any more
-
-
-@dataclass(frozen=True)
-class Shared:
-    """Objects that all connections share.
-
-    Parameters
-    ----------
-    limits
-        Limits of the server.
-    default
-        Configuration of streams that name no method.
-    allowed
-        Names of the methods that the server offers.
-    dispatcher
-        Queue of the worker.
-    counters
-        Counters of the server.
-    """
-
-    limits: Limits
-    default: Order
-    allowed: tuple[str, ...]
-    dispatcher: Dispatcher
-    counters: Counters
+_PROBE_SECONDS = 0.5  # between texts to a client that may be gone
+_STOPPED = getattr(select, "POLLRDHUP", 0)  # the event of a client that sends nothing more; Linux alone has it
 
 
 class Connection:
@@ -66,9 +42,12 @@ class Connection:
         Number of the stream, for the log and the worker.
     shared
         Objects that all connections share.
+    peer
+        Address of the client.
     """
 
-    def __init__(self, sock: socket.socket, number: int, shared: Shared) -> None:
+    def __init__(self, sock: socket.socket, number: int, shared: Shared, peer: str = "") -> None:
+        self.peer, self.work_seconds = peer, 0.0
         self.number, self._socket, self._shared, self._limits = number, sock, shared, shared.limits
         self.order = shared.default
         self.lines: Assembler | None = None
@@ -79,6 +58,10 @@ class Connection:
         self._poll = select.poll()
         for one in (sock, self._woken):
             self._poll.register(one, select.POLLIN)
+        self._watched = select.poll()  # used by another thread
+        self._watched.register(sock, select.POLLIN | _STOPPED)
+        self._waiting: float | None = None  # time since when this thread waits for the worker
+        self._probed = 0.0
         self._out = Outgoing(sock, self._limits.out_bytes, self._limits.idle_seconds, shared.counters, self._broken)
         self._in = Incoming(self._receive, self._limits)
         self._began = time.monotonic()
@@ -115,6 +98,26 @@ class Connection:
         self._out.put(*messages, wire.text_message(done))
         self._shared.counters.add("images_total", len(messages))
 
+    def watch(self) -> None:
+        """End the stream if its client is gone while the stream waits for the worker; called often, by one thread.
+
+        A client that has closed its socket looks like one that has only stopped to send, and so does one whose last
+        bytes are not read yet. But it answers new data with a reset. So such a client gets a text now and then.
+        """
+        waiting, now = self._waiting, time.monotonic()
+        if waiting is None or self._fault is not None:
+            return
+        if now > self._began + self._limits.total_seconds:
+            self.fail(self._too_long("total_seconds"))
+            return
+        state = sum(events for _, events in self._watched.poll(0))
+        if state & (select.POLLERR | select.POLLHUP):
+            self._broken(slow=False)
+        elif state and now - max(self._probed, 0 if state & _STOPPED else waiting) > _PROBE_SECONDS:
+            self._probed = now
+            if self._out.idle:
+                self._out.put(wire.text_message(f"{wire.WORKING}{now - waiting:.1f} s so far"))
+
     # --- the thread ---------------------------------------------------------------------------------------------------
 
     def run(self) -> None:
@@ -122,7 +125,8 @@ class Connection:
         shared, code = self._shared, "done"
         try:
             self._read()
-            shared.dispatcher.finish(self)
+            with self._wait():
+                shared.dispatcher.finish(self)
             self._out.put(wire.close_message())
         except RefusedError as error:
             code = error.code
@@ -142,6 +146,7 @@ class Connection:
         with self._lock:
             # From here on the dispatcher delivers nothing.
             self._fault = self._fault or RefusedError(code, "the stream has ended")
+        shared.places.leave(self)
         shared.dispatcher.forget(self)
         try:
             sent = self._end(code)
@@ -151,14 +156,6 @@ class Connection:
         # These objects refer to each other in cycles, and would use memory until the next garbage collection.
         self.lines = self._images = None
         del self._in
-
-    def refuse(self, error: RefusedError) -> None:
-        """Send an error to a client that is not served at all."""
-        try:
-            self._out.put(wire.text_message(f"{ERROR}{error}"), wire.close_message())
-            self._end(error.code)
-        finally:
-            self._close()
 
     def _end(self, code: str) -> bool:
         """Send the rest of the queue, and then read and drop input for a while.
@@ -171,6 +168,8 @@ class Connection:
         sent = self._out.finish(seconds)
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_WR)
+            if not self._in.count:  # a client that sent nothing, of which there may be many
+                return sent
             self._socket.settimeout(self._limits.linger_seconds)
             until, left = time.monotonic() + self._limits.linger_seconds, self._limits.linger_bytes
             while left > 0 and time.monotonic() < until and (got := self._socket.recv(2**16)):
@@ -226,13 +225,19 @@ class Connection:
             if not self._configured or self.lines is not None:
                 wrong = "a second header" if self.lines is not None else "the header came before a configuration"
                 raise RefusedError("order", f"{wrong}; expected configuration, header, readouts")
-            self.lines = Assembler(message.body, self._limits)
+            lines = Assembler(message.body, self._limits)
+            self._shared.places.take(self)
+            self.lines = lines
         elif message.kind == Kind.ACQUISITION:
             if self.lines is None:
                 raise RefusedError("order", "a readout came before the XML header; expected the header first")
             if not self.lines.readouts:
                 self._out.put(wire.text_message(f"reconstructing with {self.order.method}; {NOTICE}"))
-            for frame in self.lines.add(message.head, message.body):
+            bad = self.lines.bad_noise
+            frames = self.lines.add(message.head, message.body)
+            if self.lines.bad_noise > bad == 0:
+                self._out.put(wire.text_message("warning: noise readouts that are not finite are left out"))
+            for frame in frames:
                 self._submit(frame)
         elif message.kind == Kind.IMAGE:
             raise RefusedError(
@@ -245,12 +250,21 @@ class Connection:
             if message.kind == Kind.TEXT:
                 return  # a remark for people
             raise RefusedError("order", "a configuration came after readouts; expected it before")
-        self.order = parse_order(message.text, self.order, self._shared.allowed)
+        self.order = parse_order(message.text, self.order, self._shared.allowed, self._limits)
         self._configured = True
 
     def _submit(self, frame: Frame) -> None:
         self._out.wait_for_space()
-        self._shared.dispatcher.submit(self, frame)
+        with self._wait():
+            self._shared.dispatcher.submit(self, frame)
+
+    @contextmanager
+    def _wait(self) -> Iterator[None]:
+        self._waiting = time.monotonic()
+        try:
+            yield
+        finally:
+            self._waiting = None
 
     # --- the socket ---------------------------------------------------------------------------------------------------
 
@@ -263,8 +277,11 @@ class Connection:
                 raise self._fault
             if any(descriptor == self._socket.fileno() for descriptor, _ in events):
                 return self._socket.recv(count)
+        raise self._too_long(name)
+
+    def _too_long(self, name: str) -> RefusedError:
         limit = getattr(self._limits, name)
-        raise RefusedError(f"limit:{name}", f"waited too long: more than this server's limit of {limit:g} s ({name})")
+        return RefusedError(f"limit:{name}", f"waited too long: more than this server's limit of {limit:g} s ({name})")
 
     def _broken(self, slow: bool) -> None:
         self.fail(RefusedError(_GONE, "the client does not receive its images" if slow else "the client is gone"))

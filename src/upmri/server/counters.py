@@ -12,10 +12,11 @@ _ABOUT = {
     "images_total": ("counter", "Images that were sent."),
     "bytes_in_total": ("counter", "Bytes received."),
     "bytes_out_total": ("counter", "Bytes sent."),
-    "frames_waiting": ("gauge", "Complete frames that wait for the worker."),
-    "frame_seconds_total": ("counter", "Seconds that the worker spent on frames."),
+    "frames_waiting": ("gauge", "Complete frames that wait for a worker."),
+    "frames_working": ("gauge", "Frames that are being reconstructed."),
+    "frame_seconds_total": ("counter", "Seconds that workers spent on frames."),
     "worker_starts_total": ("counter", "Starts of a worker."),
-    "worker_ready": ("gauge", "1 when the worker can take a frame."),
+    "workers_ready": ("gauge", "Workers that can take a frame."),
     "log_lost_total": ("counter", "Lines of the log that could not be written."),
 }
 

@@ -1,15 +1,19 @@
-"""Frames of all streams, given to the one worker in turns; a worker that dies is replaced.
+"""Frames of all streams, given to the workers in turns; a worker that dies is replaced.
 
 Each stream has a short queue of its own, and the queues are served one frame at a time, in turns. So a stream with many
-slices delays a short one by one frame of each stream at most.
+slices delays a short one by one frame of each stream at most. No stream has two frames at work at once, so with two
+workers a stream whose frame takes very long does not delay the others. A frame of a stream that has ended is cancelled:
+after a short time to finish, the worker is killed and replaced.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from upmri.server.assemble import Assembler, Frame
@@ -22,6 +26,8 @@ from upmri.server.process import WorkerProcess
 
 _LOG = logging.getLogger(__name__)
 _WATCH = 0.5  # seconds between checks that an idle worker is alive
+_DIED = "the worker died at this slice and is replaced; send the scan again"
+_GRACE = 0.4  # seconds to finish a frame nobody waits for; most do, and a new worker takes longer to start
 
 
 class Stream(Protocol):
@@ -31,6 +37,7 @@ class Stream(Protocol):
     order: Order
     lines: Assembler | None
     model: str | None  # name of the weights, once they are chosen
+    work_seconds: float  # time that workers spent on it
 
     @property
     def fault(self) -> RefusedError | None:
@@ -43,47 +50,61 @@ class Stream(Protocol):
         """End the stream for a reason."""
 
 
+@dataclass
+class _Seat:
+    """One worker, and what the dispatcher knows of it."""
+
+    worker: WorkerProcess
+    current: int | None = None  # stream whose frame is at work
+    cancelled: bool = False  # whether the worker was killed because of the current frame
+    known: set[int] = field(default_factory=set)  # streams whose header and noise the worker has
+    gone: list[int] = field(default_factory=list)  # streams that the worker can forget
+
+
 class Dispatcher:
-    """Runs the worker and gives it frames.
+    """Runs the workers and gives them frames.
 
     Parameters
     ----------
-    worker
-        Worker process, not started yet.
+    workers
+        Worker processes, not started yet.
     limits
         Limits of the server.
     counters
         Counters of the server.
     """
 
-    def __init__(self, worker: WorkerProcess, limits: Limits, counters: Counters) -> None:
-        self._worker, self._limits, self._counters = worker, limits, counters
+    def __init__(self, workers: Sequence[WorkerProcess], limits: Limits, counters: Counters) -> None:
+        self._limits, self._counters = limits, counters
+        self._seats = [_Seat(worker) for worker in workers]
         self._changed = threading.Condition()
         self._queues: dict[int, tuple[Stream, deque[Frame]]] = {}
-        self._current: int | None = None
-        self._known: set[int] = set()  # streams whose header and noise the worker has
-        self._gone: list[int] = []  # streams that the worker can forget
         self._over = False
-        self._thread = threading.Thread(target=self._run, name="dispatch", daemon=True)
+        self._threads = [
+            threading.Thread(target=self._run, args=(seat,), name="dispatch", daemon=True) for seat in self._seats
+        ]
 
     @property
     def ready(self) -> bool:
-        """Whether the worker can take a frame."""
-        return self._worker.ready
+        """Whether a worker can take a frame."""
+        return any(seat.worker.ready for seat in self._seats)
 
     def start(self) -> None:
-        """Start the worker and wait until it is ready; InputError if it cannot be."""
-        self._worker.start()
-        self._thread.start()
+        """Start the workers and wait until the first is ready; InputError if it cannot be."""
+        self._seats[0].worker.start()
+        for thread in self._threads:
+            thread.start()
 
     def stop(self) -> None:
-        """Kill the worker and end the thread."""
+        """Kill the workers and end their threads."""
         with self._changed:
             self._over = True
             self._changed.notify_all()
-        self._worker.kill(for_good=True)
-        if self._thread.is_alive():
-            self._thread.join(timeout=10)
+        for seat in self._seats:
+            seat.worker.kill(for_good=True)
+        for thread in self._threads:
+            if thread.is_alive():
+                thread.join(timeout=10)
 
     def submit(self, stream: Stream, frame: Frame) -> None:
         """Queue a frame; wait while the queue of the stream is full, and raise its fault if it has one."""
@@ -92,6 +113,7 @@ class Dispatcher:
             self._changed.wait_for(lambda: len(queue) < self._limits.ahead or stream.fault)
             if stream.fault:
                 raise stream.fault
+            self._queues.setdefault(stream.number, (stream, queue))  # it is dropped when it becomes empty
             queue.append(frame)
             self._count()
             self._changed.notify_all()
@@ -100,18 +122,23 @@ class Dispatcher:
         """Wait until all frames of a stream are done; raise the fault of the stream if it has one."""
         with self._changed:
             self._changed.wait_for(
-                lambda: stream.fault or not (stream.number in self._queues or self._current == stream.number)
+                lambda: stream.fault or not (stream.number in self._queues or self._at_work(stream.number))
             )
             if stream.fault:
                 raise stream.fault
 
     def forget(self, stream: Stream) -> None:
-        """Drop the queue of a stream that has ended."""
+        """Drop the queue of a stream that has ended, and cancel its frame if the worker does not finish it soon."""
         with self._changed:
             self._queues.pop(stream.number, None)
             self._count()
-            self._gone.append(stream.number)
+            for seat in self._seats:
+                seat.gone.append(stream.number)
             self._changed.notify_all()
+            self._changed.wait_for(lambda: not self._at_work(stream.number) or self._over, _GRACE)
+            for seat in self._at_work(stream.number):
+                seat.cancelled = True
+                seat.worker.interrupt()
 
     def wake(self) -> None:
         """Make waiting threads check again whether their stream has a fault."""
@@ -120,59 +147,85 @@ class Dispatcher:
 
     def _count(self) -> None:
         self._counters.put("frames_waiting", sum(len(queue) for _, queue in self._queues.values()))
+        self._counters.put("frames_working", sum(seat.current is not None for seat in self._seats))
 
-    # --- the thread that uses the worker ------------------------------------------------------------------------------
+    def _at_work(self, number: int) -> list[_Seat]:
+        return [seat for seat in self._seats if seat.current == number]
 
-    def _run(self) -> None:
-        while (turn := self._next()) is not None:
+    # --- the threads, one for each worker -----------------------------------------------------------------------------
+
+    def _run(self, seat: _Seat) -> None:
+        if not seat.worker.alive:
+            self._revive(seat)
+        while (turn := self._next(seat)) is not None:
             stream, frame = turn
+            lost = slow = False
+            began = time.monotonic()
             try:
-                self._work(stream, frame)
+                self._work(seat, stream, frame)
             except (OSError, EOFError) as error:  # TimeoutError is one
-                self._replace(stream, slow=isinstance(error, TimeoutError))
+                lost, slow = True, isinstance(error, TimeoutError)
+                stream.fail(self._why(stream, time.monotonic() - began) if slow else RefusedError("worker", _DIED))
             except Exception as error:  # a fault of the program must not end this thread, which all streams need
+                lost = True
                 self._fault(stream, error)
-                self._replace(None, slow=False)
-            finally:
-                with self._changed:
-                    self._current = None
-                    if stream.fault:  # forget() may have been called before the worker knew the stream
-                        self._gone.append(stream.number)
-                    self._changed.notify_all()
+            stream.work_seconds += time.monotonic() - began
+            with self._changed:
+                cancelled, seat.cancelled = seat.cancelled, False
+                seat.current = None
+                self._count()
+                if stream.fault:  # forget() may have been called before the worker knew the stream
+                    seat.gone.append(stream.number)
+                self._changed.notify_all()
+            if lost or cancelled:
+                self._replace(seat, slow=slow, cancelled=cancelled)
 
-    def _next(self) -> tuple[Stream, Frame] | None:
+    def _next(self, seat: _Seat) -> tuple[Stream, Frame] | None:
         """Wait for a frame, of the stream whose turn it is; meanwhile replace the worker if it dies."""
         while True:
             with self._changed:
                 while not self._over:
-                    for number, (stream, queue) in list(self._queues.items()):
-                        if not queue or stream.fault:
-                            del self._queues[number]
-                            continue
-                        frame = queue.popleft()
-                        del self._queues[number]
-                        if queue:
-                            self._queues[number] = (stream, queue)  # behind the others
-                        self._current = number
-                        self._count()
-                        self._changed.notify_all()
-                        return stream, frame
-                    if not self._changed.wait(_WATCH) and not self._worker.alive:
+                    # A seat without a worker takes a frame, and fails, only if no other seat has one.
+                    others = any(one.worker.alive for one in self._seats if one is not seat)
+                    if (seat.worker.alive or not others) and (turn := self._turn(seat)) is not None:
+                        return turn
+                    self._changed.wait(_WATCH)
+                    if not seat.worker.alive:
                         break
                 if self._over:
                     return None
-            self._revive()
+            self._revive(seat)
 
-    def _work(self, stream: Stream, frame: Frame) -> None:
+    def _turn(self, seat: _Seat) -> tuple[Stream, Frame] | None:
+        """Take the next frame of the first stream that has none at work, and put the stream behind the others."""
+        for number, (stream, queue) in list(self._queues.items()):
+            if not queue or stream.fault:
+                del self._queues[number]
+            elif not self._at_work(number):
+                frame = queue.popleft()
+                del self._queues[number]
+                if queue:
+                    self._queues[number] = (stream, queue)
+                seat.current = number
+                self._count()
+                self._changed.notify_all()
+                return stream, frame
+        return None
+
+    def _work(self, seat: _Seat, stream: Stream, frame: Frame) -> None:
         lines = stream.lines
         if lines is None or stream.fault:  # the stream has ended meanwhile
             return
-        if not self._worker.alive and not self._revive():
+        if not seat.worker.alive and not self._revive(seat):
             stream.fail(RefusedError("worker", "the worker cannot be started; see the log of the server"))
             return
-        begins = stream.number not in self._known
+        seconds = min(self._limits.frame_seconds, self._limits.work_seconds - stream.work_seconds)
+        if seconds <= 0:
+            stream.fail(self._why(stream, 0.0))
+            return
+        begins = stream.number not in seat.known
         with self._changed:
-            forget, self._gone = self._gone, []
+            forget, seat.gone = seat.gone, []
         job = {
             "stream": stream.number,
             "begins": begins,
@@ -188,12 +241,12 @@ class Dispatcher:
             buffers = [[lines.xml], [lines.noise.heads], lines.noise.bodies]
         for rows in (frame.calibration, frame.rows):
             buffers += [[rows.heads], rows.bodies]
-        self._known -= set(forget)
-        self._known.add(stream.number)
-        for answer, arrays in self._worker.ask(job, buffers, self._limits.frame_seconds):
+        seat.known -= set(forget)
+        seat.known.add(stream.number)
+        for answer, arrays in seat.worker.ask(job, buffers, seconds):
             if "error" in answer:
                 # After running out of memory the worker knows no stream any more.
-                self._known.clear()
+                seat.known.clear()
                 stream.fail(RefusedError(answer["code"], **answer["error"]))
             elif not stream.fault:
                 self._counters.add("frame_seconds_total", answer["seconds"])
@@ -202,20 +255,27 @@ class Dispatcher:
                 except Exception as error:  # the other answers of the worker must still be received
                     self._fault(stream, error)
 
+    def _why(self, stream: Stream, seconds: float) -> RefusedError:
+        limits = self._limits
+        if stream.work_seconds + seconds >= limits.work_seconds:
+            message = f"the slices of this stream took longer than this server's limit of {limits.work_seconds:g} s"
+            return RefusedError("limit:work_seconds", f"{message} (work_seconds)")
+        message = (
+            f"the worker took longer than {limits.frame_seconds:g} s at this slice (frame_seconds) and is replaced"
+        )
+        return RefusedError("worker", message)
+
     def _fault(self, stream: Stream, error: Exception) -> None:
         event(_LOG, "fault", kind=type(error).__name__, where="dispatch", stream=stream.number)
         stream.fail(RefusedError("fault", f"the server failed: {type(error).__name__} (a fault of the program)"))
 
-    def _replace(self, stream: Stream | None, slow: bool) -> None:
+    def _replace(self, seat: _Seat, slow: bool, cancelled: bool) -> None:
         if self._over:
             return
-        code = self._worker.kill()
-        event(_LOG, "worker_lost", slow=int(slow), exit=code)
-        if stream is not None:
-            why = f"took longer than {self._limits.frame_seconds:g} s" if slow else "died"
-            stream.fail(RefusedError("worker", f"the worker {why} at this slice and is replaced; send the scan again"))
-        self._revive()
+        code = seat.worker.kill()
+        event(_LOG, "worker_lost", slow=int(slow), cancelled=int(cancelled), exit=code)
+        self._revive(seat)
 
-    def _revive(self) -> bool:
-        self._known.clear()
-        return not self._over and self._worker.restart()
+    def _revive(self, seat: _Seat) -> bool:
+        seat.known.clear()
+        return not self._over and seat.worker.restart()

@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from os import PathLike
+from pathlib import Path
 from typing import Any
 
 from upmri.core.errors import InputError
 
 _MIB = 2**20
+_CONTAINER = Path("/sys/fs/cgroup/memory.max")  # the limit of a container, as the container sees it
+
+
+def machine_memory() -> int:
+    """Return the memory in bytes that this process may use: that of the machine, or less in a container."""
+    memory = os.sysconf("SC_PAGESIZE") * os.sysconf("SC_PHYS_PAGES")
+    with suppress(OSError, ValueError):  # no such file, or "max"
+        memory = min(memory, int(_CONTAINER.read_text()))
+    return memory
 
 
 class RefusedError(InputError):
@@ -48,8 +60,11 @@ class Limits:
 
     Parameters
     ----------
-    clients
-        Connections at once; one more gets an error and is closed.
+    clients, per_address
+        Streams at once, from their XML header on: of all clients, and of one address. One more gets an error and is
+        closed. An address may also have as many connections without a header; one more ends the oldest of them.
+    samples, steps, adapt
+        Largest values of these settings that a client may ask for.
     message_bytes, text_bytes, xml_bytes
         One readout or waveform; one configuration or text; the XML header.
     stream_bytes, readouts
@@ -64,8 +79,8 @@ class Limits:
     begin_seconds, idle_seconds, total_seconds
         Time from connecting to the XML header; for the next whole message, and for a client to receive what it is
         sent; for the whole stream.
-    frame_seconds
-        Time for the reconstruction of one slice; above it the worker is replaced.
+    frame_seconds, work_seconds
+        Time for the reconstruction of one slice, and of all slices of a stream; above it the worker is replaced.
     linger_seconds, linger_bytes
         Time and bytes for which a client that was refused is still read, so that the error reaches it.
     drain_seconds
@@ -75,6 +90,10 @@ class Limits:
     """
 
     clients: int = 8
+    per_address: int = 4
+    samples: int = 16
+    steps: int = 200
+    adapt: int = 200
     message_bytes: int = 64 * _MIB
     text_bytes: int = 64 * 2**10
     xml_bytes: int = 4 * _MIB
@@ -89,6 +108,7 @@ class Limits:
     idle_seconds: float = 120.0
     total_seconds: float = 7200.0
     frame_seconds: float = 900.0
+    work_seconds: float = 3600.0
     linger_seconds: float = 3.0
     linger_bytes: int = 256 * _MIB
     drain_seconds: float = 60.0
@@ -116,6 +136,26 @@ class Limits:
                 kind = "a number" if kinds[name] is float else "a whole number"
                 raise InputError(f"expected {kind}, got {value!r}", field=name) from error
         return replace(self, **values)  # type: ignore[arg-type]
+
+    def within_memory(self, memory: int, words: Iterable[str] = ()) -> Limits:
+        """Return these limits, changed by words, such that all clients together use at most half of a memory.
+
+        Each client may use ``(ahead + 2) · held_bytes + out_bytes``. Of its part of the memory ``out_bytes`` is at most
+        an eighth. Limits that the words name are taken as they are.
+
+        Parameters
+        ----------
+        memory
+            Memory of the machine in bytes.
+        words
+            Changes, as in :meth:`changed`.
+        """
+        words = list(words)
+        wanted = self.changed(words)
+        each = memory // (2 * wanted.clients)
+        out = min(wanted.out_bytes, each // 8)
+        held = min(wanted.held_bytes, (each - out) // (wanted.ahead + 2))
+        return replace(wanted, out_bytes=max(out, _MIB), held_bytes=max(held, _MIB)).changed(words)
 
     def check(self, name: str, value: float, what: str) -> None:
         """Refuse a value above the limit of that name."""

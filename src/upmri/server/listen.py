@@ -14,13 +14,18 @@ from contextlib import suppress
 from types import FrameType
 
 from upmri.core.errors import InputError
-from upmri.server.connection import Connection, Shared
+from upmri.server.connection import Connection
 from upmri.server.health import HealthServer
 from upmri.server.json_log import event
 from upmri.server.limits import RefusedError
+from upmri.server.shared import Shared
 
 _LOG = logging.getLogger(__name__)
 _BACKLOG = 64
+_WATCH = 0.1  # seconds between checks that clients are there
+# Seconds without a packet until the system asks a client for one, between two questions, and the number of questions:
+# a client that was switched off is found in 25 s.
+_KEEP_ALIVE = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
 _ARENA_MAX, _ARENAS = -8, 2  # of glibc's mallopt
 _LOCAL = ("127.0.0.1", "::1", "localhost")
 
@@ -41,13 +46,16 @@ class Server:
         Objects that all connections share.
     health_port
         Port for ``GET /health`` and ``GET /metrics``; None for neither.
+    health_host
+        Address of that port; by default ``host``.
     """
 
-    def __init__(self, host: str, port: int, shared: Shared, health_port: int | None = None) -> None:
+    def __init__(
+        self, host: str, port: int, shared: Shared, health_port: int | None = None, health_host: str | None = None
+    ) -> None:
         self._shared = shared
         self._lock = threading.Lock()
         self._open: dict[int, tuple[Connection, threading.Thread]] = {}
-        self._refusing = 0
         self._number = 0
         self._stops = 0
         self._socket = _listen(host, port, "--port")
@@ -55,7 +63,7 @@ class Server:
         self._monitor: HealthServer | None = None
         if health_port is not None:
             try:
-                listening = _listen(host, health_port, "--health-port")
+                listening = _listen(health_host or host, health_port, "--health-port")
             except InputError:
                 self._socket.close()
                 raise
@@ -98,7 +106,9 @@ class Server:
         for one in (self._socket, self._woken):
             poll.register(one, select.POLLIN)
         while not self._stops:
-            if self._socket.fileno() not in dict(poll.poll()):
+            events = dict(poll.poll(1000 * _WATCH))  # a signal may come just before it, and is then handled after it
+            self._watch()
+            if self._socket.fileno() not in events:
                 continue
             try:
                 sock, peer = self._socket.accept()
@@ -113,25 +123,25 @@ class Server:
         with suppress(OSError):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            for name, value in _KEEP_ALIVE.items():
+                if hasattr(socket, name):
+                    sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
         self._number += 1
         number = self._number
         with self._lock:
-            full = len(self._open) >= limits.clients
-            flood = full and self._refusing >= limits.clients
-            self._refusing += full and not flood
-        if flood:  # errors are sent to so many clients at once, and no more
+            flood = len(self._open) >= 3 * limits.clients + limits.per_address
+        if flood:  # with those served, those that wait and those that get an error
             sock.close()
             counters.add("streams_refused_total", code="flood")
             return
-        connection = Connection(sock, number, self._shared)
-        target = self._refuse if full else self._run
-        thread = threading.Thread(target=target, args=(connection,), name=f"stream {number}", daemon=True)
-        if not full:
-            counters.add("streams_total")
-            event(_LOG, "stream_begin", stream=number, peer=peer)
-            with self._lock:
-                self._open[number] = (connection, thread)
-                counters.put("streams_open", len(self._open))
+        connection = Connection(sock, number, self._shared, peer)
+        thread = threading.Thread(target=self._run, args=(connection,), name=f"stream {number}", daemon=True)
+        counters.add("streams_total")
+        event(_LOG, "stream_begin", stream=number, peer=peer)
+        with self._lock:
+            self._open[number] = (connection, thread)
+            counters.put("streams_open", len(self._open))
+        self._shared.places.enter(connection)
         thread.start()
 
     def _run(self, connection: Connection) -> None:
@@ -142,24 +152,19 @@ class Server:
                 del self._open[connection.number]
                 self._shared.counters.put("streams_open", len(self._open))
 
-    def _refuse(self, connection: Connection) -> None:
-        clients = self._shared.limits.clients
-        try:
-            connection.refuse(
-                RefusedError("limit:clients", f"the server is busy with {clients} clients; try again later")
-            )
-            self._shared.counters.add("streams_refused_total", code="limit:clients")
-        finally:
-            with self._lock:
-                self._refusing -= 1
+    def _watch(self) -> None:
+        """End the streams of clients that are gone, also while their slices are being reconstructed."""
+        for connection, _ in self._alive():
+            connection.watch()
 
     def _drain(self) -> None:
         """Wait for streams to end, for a limited time; end the others with an error."""
         limits = self._shared.limits
         event(_LOG, "draining", streams=len(self._open), seconds=limits.drain_seconds)
         until = time.monotonic() + limits.drain_seconds
-        while self._alive() and self._stops < 2 and time.monotonic() < until:
-            self._alive()[0][1].join(0.1)
+        while (alive := self._alive()) and self._stops < 2 and time.monotonic() < until:
+            alive[0][1].join(_WATCH)
+            self._watch()
         for connection, _ in self._alive():
             connection.fail(RefusedError("stopping", "the server is stopping; send the scan again later"))
         until = time.monotonic() + 2 * limits.linger_seconds + 1

@@ -14,11 +14,12 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from upmri.core.errors import InputError
 from upmri.inference.choice import build_method
-from upmri.server.limits import RefusedError
+from upmri.server.limits import Limits, RefusedError
 from upmri.weights.catalogue import available
 
 # Names that stand for the method of the server.
 _DEFAULTS = ("", "default", "openrecon")
+_COSTLY = ("samples", "steps", "adapt")  # settings that have a limit
 _SHOWN = 80  # letters of what a client sent, in a message
 
 
@@ -29,9 +30,9 @@ class Order(BaseModel):
 
     method: str = Field(max_length=64)
     model: str | None = Field(default=None, max_length=64)
-    steps: int | None = Field(default=None, ge=1, le=1000)
-    samples: int | None = Field(default=None, ge=1, le=64)
-    adapt: int | None = Field(default=None, ge=0, le=1000)
+    steps: int | None = Field(default=None, ge=1)
+    samples: int | None = Field(default=None, ge=1)
+    adapt: int | None = Field(default=None, ge=0)
     mirrors: bool | None = None
     damping: float | None = Field(default=None, gt=0, le=1e6)
     seed: int = Field(default=0, ge=0, lt=2**63)
@@ -44,7 +45,7 @@ class Order(BaseModel):
         return {key: value for key, value in named.items() if value is not None and (key, value) != ("samples", 1)}
 
 
-def parse_order(text: str, default: Order, allowed: tuple[str, ...]) -> Order:
+def parse_order(text: str, default: Order, allowed: tuple[str, ...], limits: Limits) -> Order:
     """Read a configuration; settings that are not in it are those of ``default``.
 
     Parameters
@@ -55,6 +56,8 @@ def parse_order(text: str, default: Order, allowed: tuple[str, ...]) -> Order:
         Configuration of the server, or of an earlier message of the same stream.
     allowed
         Names of the methods this server offers.
+    limits
+        Limits of the server, on the settings that cost time.
     """
     values = _values(text)
     if "config" in values:
@@ -75,6 +78,8 @@ def parse_order(text: str, default: Order, allowed: tuple[str, ...]) -> Order:
         where = ".".join(map(str, first["loc"]))[:_SHOWN]
         known = ", ".join(Order.model_fields)
         raise RefusedError("config", f"{first['msg']}; known are {known}", field=where) from error
+    for name in _COSTLY:
+        limits.check(name, getattr(order, name) or 0, name)
     check_order(order)
     return order
 

@@ -51,6 +51,11 @@ class Outgoing:
                 self._pending += sum(map(len, messages))
                 self._changed.notify_all()
 
+    @property
+    def idle(self) -> bool:
+        """Whether everything was sent."""
+        return self._pending == 0
+
     def wait_for_space(self) -> None:
         """Wait until the client has received enough of the queue, or is gone."""
         with self._changed:

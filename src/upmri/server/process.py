@@ -77,7 +77,7 @@ class WorkerProcess:
             self.kill()
             raise InputError(**answer["error"])
         self.ready = True
-        self._counters.put("worker_ready", 1)
+        self._counters.add("workers_ready", 1)
         event(
             _LOG,
             "worker_ready",
@@ -117,13 +117,19 @@ class WorkerProcess:
             last = answer["last"]
             yield answer, arrays
 
+    def interrupt(self) -> None:
+        """Kill the process; the thread that waits for its answer sees the end of the connection, and does the rest."""
+        with self._lock:
+            if self._process is not None:
+                self._process.kill()
+
     def kill(self, for_good: bool = False) -> int | None:
         """Kill the worker, if one is running, and return its exit status; ``for_good`` if none may be started again."""
         with self._lock:
             self._over = self._over or for_good
             process, sock, self._process, self._socket = self._process, self._socket, None, None
-        self.ready = False
-        self._counters.put("worker_ready", 0)
+            ready, self.ready = self.ready, False
+        self._counters.add("workers_ready", -int(ready))
         if process is None or sock is None:
             return None
         process.kill()
