@@ -29,7 +29,7 @@ def _top(version: Annotated[bool, typer.Option("--version", help="Print the vers
 
 
 def main() -> None:
-    """Run the command line. Exit status 2 means bad input, 1 an error in upmri itself, 130 an interruption."""
+    """Run the command line. Exit status 2 means bad input, 1 an error in upmri itself, 130 and 143 an interruption."""
     # On a machine that is busy with other work, threads that spin while they wait make torch many times slower.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     memory.keep_freed()
@@ -41,7 +41,8 @@ def main() -> None:
         sys.exit(2)
     except (KeyboardInterrupt, SystemExit) as end:
         code = _INTERRUPTED if isinstance(end, KeyboardInterrupt) else end.code
-        if code == _INTERRUPTED:  # typer turns Ctrl-C into this exit status, without a message
+        # Typer turns Ctrl-C into this exit status, without a message.
+        if code == _INTERRUPTED and not isinstance(end, console.Ended):
             console.err.print("upmri: interrupted", style="red")
         sys.exit(code)
     except Exception as error:
