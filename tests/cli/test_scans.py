@@ -45,3 +45,12 @@ def test_simulate(run, tmp_path):
     made, expected = upmri.load(tmp_path / "made.h5"), upmri.simulate(upmri.demo.brain(), 5, 3, 10, 0.02, 7)
     assert made.kspace.equal(expected.kspace)
     assert made.noise == 0.02
+
+
+def test_simulate_never_overwrites_its_image(run, tmp_path, one_line):
+    np.save(tmp_path / "image.npy", upmri.demo.brain())
+    before = (tmp_path / "image.npy").read_bytes()
+    (tmp_path / "link.h5").hardlink_to(tmp_path / "image.npy")
+    one_line(run("simulate", "image.npy", "link.h5", "--overwrite", code=2), "link.h5: is an input")
+    assert (tmp_path / "link.h5").read_bytes() == before
+    one_line(run("simulate", "image.npy", f"{'x' * 300}.h5", code=2), "name too long")

@@ -450,6 +450,20 @@ def test_a_device_that_is_full_is_an_input_error(tmp_path, refused):
     assert not list(tmp_path.iterdir())
 
 
+def test_the_words_of_the_system_are_found_in_the_errors_of_libraries(tmp_path, refused):
+    def fail(*errors: Exception) -> None:
+        with atomic.failures(tmp_path / "a"):
+            try:
+                raise errors[0]
+            except OSError as error:
+                raise errors[-1] from error
+
+    with refused("cannot be written: No space left on device", path=tmp_path / "a"):
+        fail(OSError(errno.ENOSPC, "No space left on device"), OSError("in tag 7: many lines"))
+    with refused("cannot be written: 9 requested and 3 written; is the disk full?", path=tmp_path / "a"):
+        fail(OSError("1"), OSError("9 requested and 3 written"))
+
+
 def test_folders_are_made_or_named(tmp_path, refused):
     atomic.make_folder(tmp_path / "a" / "b")
     atomic.make_folder(tmp_path / "a" / "b")

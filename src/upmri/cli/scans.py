@@ -85,9 +85,11 @@ def simulate_command(
     quiet: Quiet = False,
 ) -> None:
     """Make an undersampled multi-coil scan of an image."""
-    from upmri.formats import load_images
+    from upmri.formats import atomic, load_images
     from upmri.physics.simulate import simulate
 
+    atomic.check_writable(target, overwrite=overwrite)
+    atomic.check_not_input(target, [image])
     scan = simulate(load_images(image), coils=coils, acceleration=accel, acs=acs, noise=noise, seed=seed)
     scan.save(target, overwrite=overwrite)
     if not quiet:

@@ -64,7 +64,17 @@ def failures(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise InputError(f"cannot be written: {error.strerror or error}", path=path) from error
+        raise InputError(f"cannot be written: {_reason(error)}", path=path) from error
+
+
+def _reason(error: OSError) -> str:
+    """Return the words of the system, which a library may have wrapped in an error of its own."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, OSError) and cause.strerror:
+            return cause.strerror
+        cause = cause.__cause__ or cause.__context__
+    return f"{error}; is the disk full?"  # NumPy gives only two numbers of bytes
 
 
 def make_folder(path: Path) -> None:
