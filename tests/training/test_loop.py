@@ -192,6 +192,7 @@ def check_kills(runs, config, write, kills):
         file.write('{"step": 1, "loss"')  # as a kill in the middle of a line leaves it
     train(interrupted, resume=True)
     runs.assert_same_run(uninterrupted, interrupted)
+    assert not list(log.parent.glob(".upmri-*"))
 
 
 def test_a_killed_run_ends_as_if_it_had_not_been(config, write, runs):
