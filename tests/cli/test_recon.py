@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import nibabel
 import numpy as np
@@ -196,3 +197,99 @@ def test_a_damaged_file_among_the_weights_does_not_stop_a_reconstruction(run, sc
         assert shown.count(f"{name}.safetensors") == 1
         assert f"{name}.safetensors" in run("recon", "scan.h5", "--model", name, "--overwrite", code=2).stderr
     assert (tmp_path / "scan.nii.gz").exists()
+
+
+def link(kind, name, target):
+    (name.symlink_to if kind == "symbolic" else name.hardlink_to)(target)
+
+
+@pytest.mark.parametrize("kind", ["same", "relative", "symbolic", "hard"])
+@pytest.mark.parametrize("swapped", [False, True])
+def test_an_input_is_never_overwritten(run, scan, tmp_path, kind, swapped, one_line):
+    before = (tmp_path / "scan.h5").read_bytes()
+    target = {"same": "scan.h5", "relative": f"../{tmp_path.name}/scan.h5"}.get(kind, "other.h5")
+    if target == "other.h5":
+        link(kind, tmp_path / target, tmp_path / "scan.h5")
+    read, target = (target, "scan.h5") if swapped else ("scan.h5", target)
+    done = run("recon", read, "-m", "zero-filled", "-o", target, "--overwrite", code=2)
+    one_line(done, f"{target}: is an input")
+    assert (tmp_path / "scan.h5").read_bytes() == before
+
+
+def test_a_pair_of_files_is_never_overwritten(run, scan, tmp_path, one_line):
+    image = scan.kspace[0, :, :, :].permute(1, 2, 0)[:, :, None]  # BART: readout, phase, slice, coil
+    (tmp_path / "raw.cfl").write_bytes(image.permute(3, 2, 1, 0).contiguous().numpy().tobytes())
+    (tmp_path / "raw.hdr").write_text("# Dimensions\n96 96 1 4 1 1 1 1 1 1 1 1 1 1 1 1\n")
+    before = {path.name: path.read_bytes() for path in tmp_path.glob("raw.*")}
+    for read in ("raw.cfl", "raw.hdr"):
+        one_line(run("recon", read, "-o", "raw.cfl", "--overwrite", code=2), "is an input")
+    (tmp_path / "out.hdr").symlink_to("raw.hdr")
+    one_line(run("recon", "raw.cfl", "-o", "out.cfl", "--overwrite", code=2), "out.hdr: is an input")
+    assert {path.name: path.read_bytes() for path in tmp_path.glob("raw.*")} == before
+
+
+def test_neither_the_page_nor_deviations_nor_another_scan_replace_an_input(run, scan, tmp_path, apples, one_line):
+    """Scans are recognised by their content, whatever their names are."""
+    raw = (tmp_path / "scan.h5").read_bytes()
+    names = ("x.html", "y_std.nii", "z.nii.gz")
+    for name in names:
+        (tmp_path / name).write_bytes(raw)
+    words = ("-m", "zero-filled", "--overwrite", "--slices", "0")
+    one_line(run("recon", "x.html", *words, "-o", "x.npy", "--report", code=2), "x.html: is an input")
+    one_line(
+        run("recon", "y_std.nii", "-m", "upmri", "--samples", "2", "--overwrite", "-o", "y.nii", code=2), "is an input"
+    )
+    done = run("recon", "scan.h5", "z.nii.gz", *words, "-o", ".", code=2)
+    assert "z.nii.gz: is an input" in done.stderr
+    (tmp_path / "w.npy").write_bytes(apples.read_bytes())
+    one_line(run("recon", "scan.h5", "--model", "w.npy", "--overwrite", "-o", "w.npy", code=2), "w.npy: is an input")
+    assert all((tmp_path / name).read_bytes() == raw for name in names)
+    assert (tmp_path / "w.npy").read_bytes() == apples.read_bytes()
+
+
+@pytest.mark.parametrize("target", ["taken", "taken/deeper", "/dev/full", "x" * 300, "x" * 300 + ".npy"])
+def test_a_place_that_cannot_be_written_is_one_line(run, scan, tmp_path, target, one_line):
+    (tmp_path / "taken").write_text("a file")
+    one_line(run("recon", "scan.h5", "-o", target, code=2), target)
+    assert (tmp_path / "taken").read_text() == "a file"
+
+
+FILL = """
+import resource, signal, sys
+import upmri.cli
+from upmri.weights.files import save_weights
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+for name in sys.argv[1:]:
+    sys.argv = ["upmri", *"recon scan.h5 -m zero-filled -q --overwrite -o".split(), name]
+    sys.argv += ["--report", "--slices", "0:1"] if name == "page.png" else []
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000 if name == "page.png" else 5000, -1))
+    try:
+        upmri.cli.main()
+    except SystemExit as end:
+        print(end.code, flush=True)
+"""
+
+
+def test_a_full_disk_is_one_line_for_every_writer(tmp_path, scan):
+    names = ["x.nii.gz", "x.nii", "x.h5", "x.npy", "x.cfl", "x.png", "x.dcm", "page.png"]
+    done = subprocess.run(
+        [sys.executable, "-c", FILL, *names], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout.split()) == (0, ["2"] * len(names)), done.stderr
+    lines = done.stderr.splitlines()
+    assert len(lines) == len(names), done.stderr
+    for name, line in zip(names, lines, strict=True):
+        why = "27648 requested and 609 written; is the disk full?" if name == "x.npy" else "File too large"
+        assert line == f"upmri: {name.replace('page.png', 'page.html')}: cannot be written: {why}"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["page.png", "scan.h5"]
+
+
+def test_a_full_terminal_is_one_line(tmp_path, scan):
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "upmri", "info", "scan.h5"], cwd=tmp_path, stdout=full, stderr=subprocess.PIPE,
+            text=True, check=False,
+        )  # fmt: skip
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1, done.stderr
+    assert "No space left on device" in done.stderr

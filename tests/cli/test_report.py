@@ -35,3 +35,12 @@ def test_recon_writes_one_beside_its_image(run, tmp_path):
     done = run("recon", "scan.h5", "--report", "-o", "image.nii.gz", code=2)
     assert "image.html: exists already" in done.stderr
     assert not (tmp_path / "image.nii.gz").exists()  # the error comes before the work
+
+
+def test_a_report_never_overwrites_a_result(run, tmp_path, one_line):
+    save_results(tmp_path)
+    for name in ("sense.h5", "scan.h5"):
+        (tmp_path / "page.html").symlink_to(name)
+        words = ("report", "sense.h5", "--scan", "scan.h5", "-o", "page.html", "--overwrite")
+        one_line(run(*words, code=2), "page.html: is an input")
+        (tmp_path / "page.html").unlink()

@@ -56,3 +56,12 @@ def test_simulate_takes_no_more_memory_than_allowed(run, tmp_path, gib, field):
     assert f"image.npy: {field}: " in done.stderr
     assert not (tmp_path / "made.h5").exists()
     run("simulate", "image.npy", "made.h5", "--max-gib", 1)
+
+
+def test_simulate_never_overwrites_its_image(run, tmp_path, one_line):
+    np.save(tmp_path / "image.npy", upmri.demo.brain())
+    before = (tmp_path / "image.npy").read_bytes()
+    (tmp_path / "link.h5").hardlink_to(tmp_path / "image.npy")
+    one_line(run("simulate", "image.npy", "link.h5", "--overwrite", code=2), "link.h5: is an input")
+    assert (tmp_path / "link.h5").read_bytes() == before
+    one_line(run("simulate", "image.npy", f"{'x' * 300}.h5", code=2), "name too long")

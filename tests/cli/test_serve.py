@@ -64,3 +64,13 @@ def test_a_warning_for_who_listens_to_all_and_a_worker_that_cannot_start(run):
     assert code == 2
     assert "neither passwords nor encryption" in lines[0]
     assert "'abacus' is not available" in lines[1]
+
+
+def test_a_stream_never_overwrites_its_scan(run, tmp_path):
+    (tmp_path / "scan.h5").write_text("raw")
+    (tmp_path / "link.h5").symlink_to("scan.h5")
+    for target in ("scan.h5", "link.h5"):
+        code, err = run("stream", "scan.h5", "-o", target, "--overwrite")
+        assert (code, err.count("\n")) == (2, 1)
+        assert f"{target}: is an input" in err
+    assert (tmp_path / "scan.h5").read_text() == "raw"

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -213,4 +214,34 @@ def test_a_header_that_could_not_be_read_is_not_written(tmp_path, scan):
     with pytest.raises(InputError) as error:
         huge.save(tmp_path / "x.h5")
     assert error.value.field == "meta"
+    assert not list(tmp_path.iterdir())
+
+
+FILL = """
+import resource, signal, sys
+import torch, upmri
+from upmri.core.errors import InputError
+from upmri.core.scan import Reconstruction
+scan = upmri.simulate(torch.ones(8, 32, 32), coils=4, acceleration=1.5)
+rec = Reconstruction(image=torch.ones(8, 32, 32, dtype=torch.complex64), method="zero-filled")
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+for limit in map(int, sys.argv[1:]):
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, -1))
+    for item, name in ((scan, "scan.h5"), (rec, "rec.h5")):
+        try:
+            item.save(name, overwrite=True)
+        except InputError as error:
+            assert "File too large" in error.message, error
+            assert error.path == name, error
+        else:
+            raise AssertionError(limit)
+"""
+
+
+def test_a_full_disk_does_not_crash_hdf5(tmp_path):
+    limits = [0, 1, 100, 1000, 4000, 20000, 50000]
+    done = subprocess.run(
+        [sys.executable, "-c", FILL, *map(str, limits)], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
     assert not list(tmp_path.iterdir())

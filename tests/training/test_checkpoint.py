@@ -1,5 +1,6 @@
 import json
 import pickle
+import resource
 
 import pytest
 import torch
@@ -120,7 +121,7 @@ def test_a_kill_between_writing_and_renaming_leaves_the_old_one(trained, path, m
         with pytest.raises(KeyboardInterrupt):
             checkpoint.save_state(path, *trained, FACTS | {"step": 4})
     assert path.read_bytes() == bytes_
-    assert len(list(path.parent.iterdir())) == 2  # the staged file is beside it
+    assert list(path.parent.iterdir()) == [path]  # the staged file is gone
     other = make(seed=1)
     assert checkpoint.load_state(path, *other) == FACTS
     assert same(state(*other), before)
@@ -157,3 +158,18 @@ def test_no_pickle(trained, path, monkeypatch):
     assert [begin for begin, _ in ends] == [0, *(end for _, end in ends[:-1])]
     assert 8 + length + ends[-1][1] == len(data)
     assert {entry["dtype"] for entry in header.values()} == {"F32"}
+
+
+@pytest.mark.parametrize("limit", [0, 100, 1000])
+def test_on_a_full_disk_the_old_one_stays(trained, path, limit):
+    before = path.read_bytes()
+    _, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, most))
+    try:
+        with pytest.raises(InputError, match="File too large") as error:
+            checkpoint.save_state(path, *trained, FACTS | {"step": 4})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
+    assert error.value.path == str(path)
+    assert path.read_bytes() == before
+    assert list(path.parent.iterdir()) == [path]

@@ -130,3 +130,13 @@ def test_tensorboard_continues_after_the_last_step_kept(log, monkeypatch):
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", type("module", (), {"SummaryWriter": Board}))
     log(4, tensorboard=True).write(5, loss=0.5)
     assert calls == [5, ("loss", 0.5, 5)]
+
+
+def test_a_full_disk_is_an_input_error(log, tmp_path):
+    writer = log()
+    path = tmp_path / "log.jsonl"
+    path.unlink()
+    path.symlink_to("/dev/full")
+    with pytest.raises(InputError, match="No space left") as error:
+        writer.write(1, loss=0.5)
+    assert error.value.path == str(path)

@@ -156,8 +156,9 @@ def test_a_resumed_run_equals_an_uninterrupted_one(config, monkeypatch, runs):
 
     interrupted = config(**shared)
     for step in range(7):
+        begun = (Path(interrupted["output"]) / "checkpoint.safetensors").exists()
         with spoilt(stop, step), pytest.raises(KeyboardInterrupt):
-            train(interrupted, resume=True)
+            train(interrupted, resume=begun)
     train(interrupted, resume=True)
     runs.assert_same_run(uninterrupted, interrupted)
 
@@ -191,6 +192,7 @@ def check_kills(runs, config, write, kills):
         file.write('{"step": 1, "loss"')  # as a kill in the middle of a line leaves it
     train(interrupted, resume=True)
     runs.assert_same_run(uninterrupted, interrupted)
+    assert not list(log.parent.glob(".upmri-*"))
 
 
 def test_a_killed_run_ends_as_if_it_had_not_been(config, write, runs):
@@ -217,9 +219,32 @@ def test_a_run_that_is_there_is_not_overwritten(config):
     settings = config()
     path = train(settings)
     before = {file: file.read_bytes() for file in path.parent.iterdir() if file.is_file()}
-    with pytest.raises(InputError, match="has a run already"):
+    with pytest.raises(InputError, match="has a run already") as error:
         train(settings)
+    assert error.value.path == settings["output"]
     assert {file: file.read_bytes() for file in path.parent.iterdir() if file.is_file()} == before
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_without_a_checkpoint_there_is_nothing_to_resume(config, begun):
+    settings = config()
+    if begun:
+        with spoilt(stop, 0), pytest.raises(KeyboardInterrupt):
+            train(settings)
+    with pytest.raises(InputError) as error:
+        train(settings, resume=True)
+    assert (error.value.field, error.value.path) == ("--resume", settings["output"])
+    assert Path(settings["output"]).exists() == begun
+
+
+def test_the_weights_are_not_written_over_those_that_it_begins_with(config):
+    path = train(config(steps=1))
+    (path.parent / "checkpoint.safetensors").unlink()
+    before = path.read_bytes()
+    with pytest.raises(InputError) as error:
+        train(config(steps=1, begin=str(path)))
+    assert error.value.path == str(path)
+    assert path.read_bytes() == before
 
 
 @pytest.mark.parametrize(

@@ -3,11 +3,12 @@ import os
 import shutil
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 
 import upmri
 from upmri.core.errors import InputError
@@ -264,15 +265,14 @@ def test_a_scan_that_changed_is_prepared_again(tmp_path):
 
 
 def test_half_a_file_is_not_taken_for_a_whole_one(simulated, tmp_path, monkeypatch):
-    config = replace(simulated, limit=2)
+    config, write = replace(simulated, limit=2), Path.write_bytes
 
-    def killed(tensors, path):
-        save_file(tensors, path)
-        path.write_bytes(path.read_bytes()[:100])
+    def killed(path, data):
+        write(path, data[:100])
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("safetensors.torch.save_file", killed)
+        patch.setattr(Path, "write_bytes", killed)
         with pytest.raises(KeyboardInterrupt):
             prepare(config, tmp_path)
     assert not list(tmp_path.iterdir())

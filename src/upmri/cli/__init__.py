@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from typing import Annotated
@@ -19,6 +20,7 @@ from upmri.core.errors import InputError
 __all__ = ["app", "benchmark", "doctor", "learn", "main", "recon", "report", "scans", "serve"]
 
 _INTERRUPTED = 130  # exit status after Ctrl-C, as in a shell
+_DISK = (errno.EACCES, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.ENAMETOOLONG, errno.ENOSPC, errno.EPERM, errno.EROFS)
 
 
 @app.callback(invoke_without_command=True)
@@ -29,24 +31,42 @@ def _top(version: Annotated[bool, typer.Option("--version", help="Print the vers
 
 
 def main() -> None:
-    """Run the command line. Exit status 2 means bad input, 1 an error in upmri itself, 130 an interruption."""
+    """Run the command line. Exit status 2 means bad input, 1 an error in upmri itself, 130 and 143 an interruption."""
     # On a machine that is busy with other work, threads that spin while they wait make torch many times slower.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     memory.keep_freed()
+    code = _run()
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python itself flushes once more at its end
+        if not code:
+            console.complain(InputError(f"cannot be written: {error.strerror}", field="standard output"))
+            code = 2
+    sys.exit(code)
+
+
+def _run() -> int | str | None:
+    """Run a command; return the exit status."""
     try:
         # --debug is accepted anywhere on the line, also in front of the command.
         app(args=[word for word in sys.argv[1:] if word != "--debug"], prog_name="upmri")
     except InputError as error:
         console.complain(error)
-        sys.exit(2)
+        return 2
     except (KeyboardInterrupt, SystemExit) as end:
         code = _INTERRUPTED if isinstance(end, KeyboardInterrupt) else end.code
-        if code == _INTERRUPTED:  # typer turns Ctrl-C into this exit status, without a message
+        # Typer turns Ctrl-C into this exit status, without a message.
+        if code == _INTERRUPTED and not isinstance(end, console.Ended):
             console.err.print("upmri: interrupted", style="red")
-        sys.exit(code)
+        return code
     except Exception as error:
+        if isinstance(error, OSError) and error.errno in _DISK:
+            console.complain(InputError(f"cannot be written or read: {error.strerror}", path=error.filename))
+            return 2
         text = f"{type(error).__name__}: {error} (an error in upmri itself; --debug shows where)"
         console.complain(RuntimeError(text))
         if console.debugging():
             raise
-        sys.exit(1)
+        return 1
+    return 0

@@ -63,7 +63,7 @@ def _measure_times(plan: BenchmarkConfig, folder: Path, device: str, quiet: bool
 
     title = f"320×320, 16 coils, 4×, {device_name(device)}; before: {machine_load(device)}"
     found = measure(plan, device)
-    folder.mkdir(parents=True, exist_ok=True)
+    atomic.make_folder(folder)
     for name, text in (("timing.md", timing_markdown(found, title)), ("timing.csv", timing_csv(found))):
         with atomic.staged(folder / name, overwrite=True) as stage:
             stage.write_text(text, encoding="utf-8")

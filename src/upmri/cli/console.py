@@ -19,6 +19,10 @@ out = Console()
 err = Console(stderr=True)
 
 
+class Ended(SystemExit):
+    """The end of a command whose reason has been printed already."""
+
+
 def table(*columns: str) -> Table:
     """Return an empty table with these columns."""
     made = Table(header_style="bold")

@@ -26,8 +26,12 @@ def train_command(
     ] = False,
     quiet: Quiet = False,
 ) -> None:
-    """Train a method on undersampled scans and print the file of its weights. Several GPUs: torchrun -m upmri …."""
+    """Train a method on undersampled scans and print the file of its weights. Several GPUs: torchrun -m upmri ….
+
+    Ctrl-C and SIGTERM save the run; --resume continues it.
+    """
     from upmri.training.config import read_config
+    from upmri.training.interrupt import TrainingInterrupted
     from upmri.training.loop import DivergedError, train
 
     try:
@@ -39,6 +43,9 @@ def train_command(
     except DivergedError as error:
         console.complain(error)
         raise typer.Exit(1) from error
+    except TrainingInterrupted as error:
+        console.complain(error)
+        raise console.Ended(128 + error.number) from error
     if not quiet and os.environ.get("RANK", "0") == "0":
         typer.echo(path)
 

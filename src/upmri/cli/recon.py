@@ -59,6 +59,7 @@ def recon_command(
     """Reconstruct scans, slice by slice; by default into SCAN.nii.gz in the current folder."""
     from upmri import formats
     from upmri.evaluation import report
+    from upmri.formats import atomic, nifti
     from upmri.inference.choice import build_method
     from upmri.inference.reconstruct import reconstruct_slices
 
@@ -69,13 +70,18 @@ def recon_command(
     with console.warnings_shown(quiet=quiet):
         build_method(method, **settings)  # a wrong setting is reported before anything is read
     limit = formats.MAX_BYTES if max_gib is None else int(max_gib * 2**30)
+    inputs = scans if model is None else [*scans, Path(model)]
     results, failed = [], False
     for path, destination in zip(scans, _targets(scans, target), strict=True):
         try:
             formats.check_target(destination, overwrite=overwrite, complex=keep_phase, deviations=samples > 1)
             report_path = destination.with_name(f"{destination.name.split('.')[0]}.html")
+            atomic.check_not_input(destination, inputs)
+            if samples > 1:
+                atomic.check_not_input(nifti.std_path(destination), inputs)
             if with_report:
                 report.check_report(report_path, overwrite=overwrite)
+                atomic.check_not_input(report_path, inputs)
             with formats.open_source(path, max_bytes=limit) as source:
                 rec = reconstruct_slices(
                     source.each(slices), len(source.indices(slices)), method,
@@ -100,7 +106,7 @@ def recon_command(
 
 def _targets(scans: list[Path], target: Path | None) -> list[Path]:
     """Return the output file of each scan: the file that was named, or one file for each scan in a folder."""
-    from upmri.formats import suffixes
+    from upmri.formats import atomic, suffixes
 
     names = [f"{path.name.split('.')[0] or path.name}.nii.gz" for path in scans]
     if target is not None and target.name.lower().endswith(suffixes()):
@@ -117,7 +123,7 @@ def _targets(scans: list[Path], target: Path | None) -> list[Path]:
             field="SCAN",
         )
     folder = target or Path()
-    folder.mkdir(parents=True, exist_ok=True)
+    atomic.make_folder(folder)
     return [folder / name for name in names]
 
 

@@ -29,7 +29,9 @@ def report_command(
 ) -> None:
     """Make one offline page that shows results side by side: errors, uncertainty, phase, k-space, metrics."""
     from upmri.evaluation.report import write_report
+    from upmri.formats import atomic
 
+    atomic.check_not_input(target, results if scan is None else [*results, scan])
     with console.warnings_shown(quiet=quiet):
         write_report(list(results), target, scan=scan, slices=slices, overwrite=overwrite, max_megabytes=max_mb)
     if not quiet:

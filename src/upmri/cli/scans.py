@@ -89,9 +89,11 @@ def simulate_command(
     quiet: Quiet = False,
 ) -> None:
     """Make an undersampled multi-coil scan of an image."""
-    from upmri.formats import MAX_BYTES, guard, load_images
+    from upmri.formats import MAX_BYTES, atomic, guard, load_images
     from upmri.physics.simulate import simulate
 
+    atomic.check_writable(target, overwrite=overwrite)
+    atomic.check_not_input(target, [image])
     limit = MAX_BYTES if max_gib is None else int(max_gib * 2**30)
     images = load_images(image, max_bytes=limit)
     with guard.naming(image):

@@ -106,11 +106,15 @@ def stream_scan(
 ) -> None:
     """Send a scan to an MRD server and write the images that come back; by default to SCAN.nii.gz."""
     from upmri import formats
+    from upmri.formats import atomic, nifti
     from upmri.server import client
     from upmri.server.wire import WORKING
 
     destination = target or Path(f"{scan.name.split('.')[0] or scan.name}.nii.gz")
     formats.check_target(destination, overwrite=overwrite, complex=keep_phase, deviations=samples > 1)
+    atomic.check_not_input(destination, [scan])
+    if samples > 1:
+        atomic.check_not_input(nifti.std_path(destination), [scan])
     phase = keep_phase or destination.name.lower().endswith((".h5", ".npy", ".cfl"))
     config: dict[str, Any] = {"method": method, "model": model, "steps": steps, "adapt": adapt, "damping": damping}
     config |= {"mirrors": mirrors or None, "samples": samples, "seed": seed, "complex": phase}

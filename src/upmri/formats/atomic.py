@@ -1,15 +1,16 @@
-"""Atomic writing: a result appears complete under its name, or not at all."""
+"""Atomic writing: a result appears complete under its name, or not at all. A failure of the disk is an InputError."""
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
-import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from upmri.core.errors import InputError
+from upmri.formats import leftovers
 
 Ours = Callable[[Path], bool]
 """Returns whether this program wrote a file."""
@@ -20,7 +21,8 @@ def staged(path: Path, *, overwrite: bool, ours: Ours | None = None) -> Iterator
     """Yield a path of the same name in a hidden folder beside it; what is written there is published together.
 
     A format of several files writes them side by side, or into a folder. An error, in the writing or in the
-    publishing, leaves what was there before as it was.
+    publishing, leaves what was there before as it was. An ``OSError``, such as that of a full disk, becomes an
+    :class:`InputError` with the path. What earlier processes left in the folder when they were killed is removed.
 
     Parameters
     ----------
@@ -33,30 +35,89 @@ def staged(path: Path, *, overwrite: bool, ours: Ours | None = None) -> Iterator
         this is true of all files in it; files of other programs are never removed.
     """
     check_writable(path, overwrite=overwrite, ours=ours)
-    stage = _hidden(path)
+    leftovers.remove(path.parent.absolute())
+    with failures(path):
+        stage = leftovers.make(path.parent)
+        try:
+            result = stage / "new" / path.name
+            result.parent.mkdir()
+            if ours is None:
+                yield result
+                files = sorted(result.parent.iterdir())
+                for file in files:
+                    _sync(file)
+                _publish(files, path.parent, stage / "before", overwrite)
+            else:
+                result.mkdir()
+                yield result
+                for file in (*result.iterdir(), result):
+                    _sync(file)
+                _publish_folder(result, path, overwrite, ours)
+        finally:
+            shutil.rmtree(stage)
+        _sync(path.parent)
+
+
+@contextmanager
+def failures(path: Path) -> Iterator[None]:
+    """Within this context, an ``OSError`` in the writing of a path is an :class:`InputError` with that path."""
     try:
-        result = stage / path.name
-        if ours is None:
-            yield result
-            files = sorted(stage.iterdir())
-            for file in files:
-                _sync(file)
-            _publish(files, path.parent, overwrite)
-        else:
-            result.mkdir()
-            yield result
-            for file in (*result.iterdir(), result):
-                _sync(file)
-            _publish_folder(result, path, overwrite, ours)
-    finally:
-        shutil.rmtree(stage)
-    _sync(path.parent)
+        yield
+    except OSError as error:
+        raise InputError(f"cannot be written: {_reason(error)}", path=path) from error
+
+
+def _reason(error: OSError) -> str:
+    """Return the words of the system, which a library may have wrapped in an error of its own."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, OSError) and cause.strerror:
+            return cause.strerror
+        cause = cause.__cause__ or cause.__context__
+    return f"{error}; is the disk full?"  # NumPy gives only two numbers of bytes
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder, with those above it, if it is not there yet."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except FileExistsError as error:
+        raise InputError("expected a folder, it is a file", path=path) from error
+    except OSError as error:
+        raise InputError(f"the folder cannot be made: {error.strerror}", path=path) from error
+
+
+def check_not_input(path: Path, inputs: Iterable[Path]) -> None:
+    """Refuse to write a path that is one of the files to be read, by this name or through a link.
+
+    The two files of BART's format, .cfl and .hdr, count together.
+    """
+    taken = {state for name in inputs for part in _pair(name) if (state := _identity(part)) is not None}
+    for part in _pair(path):
+        if _identity(part) in taken:
+            raise InputError("is an input, which is never overwritten; choose another name", path=part)
+
+
+def _pair(path: Path) -> tuple[Path, ...]:
+    pair = (".cfl", ".hdr")
+    return tuple(path.with_suffix(suffix) for suffix in pair) if path.suffix.lower() in pair else (path,)
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """Return the numbers of device and file, which all names and links of a file share; None where there is none."""
+    try:
+        state = path.stat()
+    except OSError:
+        return None
+    return state.st_dev, state.st_ino
 
 
 def check_writable(path: Path, *, overwrite: bool, ours: Ours | None = None) -> None:
     """Refuse a path where a file, or with ``ours`` a folder, could not be written, before the work is done."""
-    if not path.parent.is_dir():
-        raise InputError(f"expected a folder that exists, there is no {path.parent}", path=path)
+    with failures(path):
+        if not path.parent.is_dir():
+            raise InputError(f"expected a folder that exists, there is no {path.parent}", path=path)
+        _check_place(path)
     if ours is None:
         _check_free(path, overwrite)
     elif os.path.lexists(path):
@@ -65,22 +126,25 @@ def check_writable(path: Path, *, overwrite: bool, ours: Ours | None = None) -> 
         _own(path, path, ours)
 
 
-def _hidden(path: Path) -> Path:
-    """Make a hidden folder beside a path, on the same disk, so that moving between them is only a change of name."""
-    try:
-        return Path(tempfile.mkdtemp(prefix=".upmri-", dir=path.parent))
-    except OSError as error:
-        raise InputError(f"cannot write in {path.parent}: {error.strerror}", path=path) from error
+def _check_place(path: Path) -> None:
+    """Raise the ``OSError`` that writing would end in, if the name is too long or the folder cannot be written."""
+    with suppress(FileNotFoundError):
+        path.lstat()
+    if not os.access(path.parent, os.W_OK | os.X_OK):
+        read_only = os.statvfs(path.parent).f_flag & os.ST_RDONLY if hasattr(os, "statvfs") else 0
+        code = errno.EROFS if read_only else errno.EACCES
+        raise OSError(code, f"{os.strerror(code)} in {path.parent}")
 
 
-def _publish(files: list[Path], folder: Path, overwrite: bool) -> None:
-    """Give each staged file its final name; when one cannot have it, give none, and put back what was replaced."""
+def _publish(files: list[Path], folder: Path, kept: Path, overwrite: bool) -> None:
+    """Give each staged file its final name; when one cannot have it, give none, and put back what was ``kept``."""
     done: list[tuple[Path, Path | None]] = []  # a name given, and what had it before
+    kept.mkdir()
     try:
         for file in files:
             target = folder / file.name
             _check_free(target, overwrite)
-            before = _keep(target, file.with_name(file.name + ".before"))
+            before = _keep(target, kept / file.name)
             if overwrite:
                 file.replace(target)
             else:
@@ -106,7 +170,7 @@ def _publish_folder(folder: Path, target: Path, overwrite: bool, ours: Ours) -> 
                 raise _taken(target) from error
             raise
         return
-    aside = _hidden(target)
+    aside = leftovers.make(target.parent, kept=True)
     before = aside / target.name
     try:
         target.rename(before)

@@ -7,6 +7,7 @@ are chunked by their first axis and checksummed, not compressed: one slice is on
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 from typing import Any
@@ -50,7 +51,7 @@ def _write(
     header = json.dumps({name: getattr(item, name) for name in fields}).encode()
     if len(header) > _HEADER_BYTES:
         raise InputError(f"expected at most {_HEADER_BYTES} bytes as JSON, got {len(header)}", field="meta")
-    with h5py.File(path, "w", locking="best-effort") as file:
+    with _Sink(path) as sink, h5py.File(sink, "w") as file:
         file.attrs["upmri"], file.attrs["version"] = np.bytes_(kind), VERSION
         file["header"] = np.bytes_(header)
         for name in arrays:
@@ -58,6 +59,41 @@ def _write(
             if tensor is not None:
                 chunks = (1, *tensor.shape[1:])
                 file.create_dataset(name, data=tensor.numpy(), chunks=chunks, fletcher32=True)
+
+
+class _Sink(io.FileIO):
+    """A file that HDF5 writes through and that never fails before it is closed.
+
+    On a full disk HDF5 crashes the process when it closes its file. Here the first error is kept, nothing more is
+    written, and :meth:`close` raises the error.
+    """
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, "w+")
+        self._error: OSError | None = None
+
+    def write(self, data: Any) -> int:
+        view = memoryview(data).cast("B")
+        done = 0
+        while self._error is None and done < len(view):
+            try:
+                done += super().write(view[done:])
+            except OSError as error:
+                self._error = error
+        return len(view)
+
+    def truncate(self, size: int | None = None) -> int:
+        try:
+            return super().truncate(size)
+        except OSError as error:
+            self._error = self._error or error
+            return size or 0
+
+    def close(self) -> None:
+        super().close()
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
 
 
 def recognise(path: Path, head: bytes) -> bool:  # noqa: ARG001

@@ -1,9 +1,18 @@
-"""The state of a run in one file without code, replaced as a whole: a kill at any moment leaves a complete one."""
+"""The state of a run in one file without code, replaced as a whole: a kill at any moment leaves a complete one.
+
+A lock keeps two trainings from writing in the same folder.
+"""
 
 from __future__ import annotations
 
+import errno
+import hashlib
 import json
 import os
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +20,61 @@ import torch
 from torch import Tensor, nn
 
 from upmri.core.errors import InputError
+from upmri.formats import atomic
+from upmri.training.config import TrainConfig
 
+# Settings that may change when a run is resumed.
+_FREE = {"output", "cache", "workers", "resident", "device", "tensorboard", "log_every", "validate_every", "save_every"}
 _MOMENTS = ("exp_avg", "exp_avg_sq")
+_LOCK = ".lock"  # stays in the folder: to remove it while another process opens it would make two locks
+_NO_LOCKS = (errno.ENOTSUP, errno.ENOLCK, errno.ENOSYS)
+
+
+@contextmanager
+def run_lock(folder: Path) -> Iterator[None]:
+    """Within this context, no other training can use the folder; the system frees the lock when a process ends."""
+    try:
+        import fcntl
+    except ImportError:  # not on Windows
+        yield
+        return
+    with atomic.failures(folder):
+        file = (folder / _LOCK).open("a+")
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            file.seek(0)
+            owner = file.read(100).strip()
+            raise InputError(
+                f"another training is running in this folder (process {owner or 'unknown'}); "
+                "wait for its end or choose another output folder",
+                path=folder,
+            ) from error
+        except OSError as error:
+            if error.errno not in _NO_LOCKS:
+                raise InputError(f"cannot be locked: {error.strerror}", path=folder) from error
+            warnings.warn(f"{folder}: this file system has no locks; start no second training in it", stacklevel=4)
+        with atomic.failures(folder):
+            file.truncate(0)
+            file.write(f"{os.getpid()}\n")
+            file.flush()
+        yield
+
+
+def check(folder: Path, resume: bool) -> None:
+    """Refuse to overwrite a run, and to resume where there is none."""
+    found = (folder / "checkpoint.safetensors").exists()
+    if resume and not found:
+        raise InputError("there is no checkpoint to continue; start without it", field="--resume", path=folder)
+    if found and not resume:
+        raise InputError("has a run already; continue it with --resume or choose another output folder", path=folder)
+
+
+def fingerprint(config: TrainConfig, slices: str) -> str:
+    """Return settings and names of slices, as text, that must be the same when a run is resumed."""
+    facts = {key: value for key, value in asdict(config).items() if key not in _FREE}
+    return json.dumps(facts | {"slices": hashlib.sha256(slices.encode()).hexdigest()}, sort_keys=True)
 
 
 def save_state(
@@ -23,20 +85,16 @@ def save_state(
     facts: dict[str, Any],
 ) -> None:
     """Write weights, their moving average, the optimiser's moments, and facts such as the step."""
-    from safetensors.torch import save_file
+    from safetensors.torch import save as serialise
 
     tensors: dict[str, Tensor] = {f"network.{name}": p for name, p in network.named_parameters()}
     tensors |= {f"average.{name}": tensor for name, tensor in average.items()}
     for name, parameter in network.named_parameters():
         tensors |= {f"{moment}.{name}": optimiser.state[parameter][moment] for moment in _MOMENTS}
-    # Not `formats.atomic`, which stages under a new name each time: a run that is killed often, as on a cluster, would
-    # leave many large files. Here the next checkpoint overwrites the staged file that a kill left.
-    stage = path.with_name(f".{path.name}.new")
     plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    save_file(plain, stage, metadata={"facts": json.dumps(facts)})
-    with stage.open("rb") as file:
-        os.fsync(file.fileno())
-    stage.replace(path)
+    with atomic.staged(path, overwrite=True) as stage:
+        # Not `save_file`, whose error on a full disk is no `OSError`.
+        stage.write_bytes(serialise(plain, metadata={"facts": json.dumps(facts)}))
 
 
 def load_state(

@@ -54,7 +54,7 @@ class TrainingLog:
         entry = {"step": step, **values}
         if _GAIN in values:
             self.last_validation = entry
-        with self._path.open("a") as file:
+        with atomic.failures(self._path), self._path.open("a") as file:
             file.write(json.dumps(entry) + "\n")
         if self._board is not None:
             for name, value in values.items():

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import time
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from upmri.core.errors import InputError
 from upmri.core.legacy import rename_old_keys
 from upmri.core.progress import bar
 from upmri.core.settings import build
+from upmri.formats import atomic
 from upmri.methods.base import Objective
 from upmri.methods.learned import Learned
 from upmri.methods.registry import find_method
@@ -25,14 +26,12 @@ from upmri.training import checkpoint
 from upmri.training.config import TrainConfig, read_config
 from upmri.training.data import PreparedSlices
 from upmri.training.distributed import PassNetwork, Process
+from upmri.training.interrupt import SignalWatch, TrainingInterrupted
 from upmri.training.log import TrainingLog
 from upmri.training.prepare import prepare
 from upmri.training.validation import validate
-from upmri.weights.catalogue import read_card
+from upmri.weights.catalogue import find_weights, read_card
 from upmri.weights.files import load_prior, save_weights
-
-# Settings that may change when a run is resumed.
-_FREE = {"output", "cache", "workers", "resident", "device", "tensorboard", "log_every", "validate_every", "save_every"}
 
 
 class DivergedError(RuntimeError):
@@ -50,9 +49,15 @@ def train(
         A YAML file, its content, or a :class:`TrainConfig`.
     resume
         Whether to continue from the checkpoint in the output folder, with the same result as an uninterrupted run.
-        Without it a folder that has a checkpoint is refused.
+        Without it a folder that has a checkpoint is refused, and with it one that has none.
     progress
         Whether to show a bar with the remaining time.
+
+    Raises
+    ------
+    TrainingInterrupted
+        After Ctrl-C or SIGTERM: the step in progress was finished and the state saved. Several processes that train
+        together end at once; their last checkpoint is kept.
 
     Examples
     --------
@@ -75,15 +80,24 @@ def train(
     if config.batch % process.world:
         raise InputError(f"{config.batch} slices cannot be shared by {process.world} processes", field="batch")
     folder = Path(config.output)
-    folder.mkdir(parents=True, exist_ok=True)
-    if (folder / "checkpoint.safetensors").exists() and not resume:
-        raise InputError("has a run already; continue it with --resume or choose another output folder", path=folder)
-    run = _Run(config, method, objective, process, *_data(config, process, progress))
-    with bar("training", config.steps - run.step, shown=progress and process.leads) as advance:
-        while run.step < config.steps:
-            run.advance()
-            advance()
-    return run.finish()
+    checkpoint.check(folder, resume)
+    if config.begin is not None:
+        atomic.check_not_input(folder / f"{config.name}.safetensors", [find_weights(config.begin)])
+    atomic.make_folder(folder)
+    with checkpoint.run_lock(folder) if process.leads else nullcontext():
+        checkpoint.check(folder, resume)  # once more, now that no other training can change it
+        run = _Run(config, method, objective, process, *_data(config, process, progress))
+        with (
+            bar("training", config.steps - run.step, shown=progress and process.leads) as advance,
+            SignalWatch(active=process.world == 1) as watch,
+        ):
+            while run.step < config.steps:
+                run.advance()
+                advance()
+                if watch.number is not None and run.step < config.steps:
+                    run.save()
+                    raise TrainingInterrupted(folder, run.step, watch.number)
+        return run.finish()
 
 
 class _Run:
@@ -107,8 +121,9 @@ class _Run:
         self.network = _network(config, objective, process)
         self.average = {name: p.detach().clone() for name, p in self.network.named_parameters()}
         self.optimiser = torch.optim.AdamW(self.network.parameters(), lr=config.rate, weight_decay=config.weight_decay)
-        self.fingerprint = _fingerprint(config, slices)
+        self.fingerprint = checkpoint.fingerprint(config, slices.names)
         self.step, seconds = 0, 0.0
+        self.recent: list[Tensor] = []  # loss and norm of the gradient in the steps since the last line of the log
         if self.state_file.exists():
             facts = checkpoint.load_state(self.state_file, self.network, self.average, self.optimiser)
             if json.dumps(rename_old_keys(json.loads(facts["config"])), sort_keys=True) != self.fingerprint:
@@ -117,10 +132,10 @@ class _Run:
                     path=self.state_file,
                 )
             self.step, seconds = facts["step"], facts["seconds"]
+            self.recent = [torch.tensor(pair, device=process.device) for pair in facts.get("recent", ())]
         self.passes = PassNetwork(self.network, process, half=config.precision == "bf16", compiled=config.compile)
         self.start = time.perf_counter() - seconds
         self.log = TrainingLog(self.folder, self.step, config, active=process.leads)
-        self.recent: list[Tensor] = []
 
     @property
     def seconds(self) -> float:
@@ -142,10 +157,17 @@ class _Run:
             parts = (self.method, self.objective, self.network, self.average, self.validation)
             self.log.write(done, **validate(*parts, config.batch))
         if saves and self.process.leads:
-            facts = {"step": done, "seconds": self.seconds, "config": self.fingerprint}
-            checkpoint.save_state(self.state_file, self.network, self.average, self.optimiser, facts)
+            self.save()
         if saves or validates:
             self.process.wait()
+
+    def save(self) -> None:
+        """Write a checkpoint, unless the run has diverged."""
+        recent = torch.stack(self.recent).tolist() if self.recent else []
+        for loss, norm in recent:
+            self._check_finite(loss, norm)
+        facts = {"step": self.step, "seconds": self.seconds, "config": self.fingerprint, "recent": recent}
+        checkpoint.save_state(self.state_file, self.network, self.average, self.optimiser, facts)
 
     def _update(self, rate: float) -> Tensor:
         """Update the weights by one step; return the loss and the norm of the gradient, still on the device."""
@@ -172,14 +194,16 @@ class _Run:
     def _report(self, rate: float) -> None:
         loss, norm = self.process.mean(torch.stack(self.recent).mean(0)).tolist()
         self.recent = []
-        if not (math.isfinite(loss) and math.isfinite(norm)):
-            raise self._diverged(self.step, f"the loss is {loss}, its gradient {norm}")
+        self._check_finite(loss, norm)
         self.log.write(self.step, loss=loss, gradient=norm, rate=rate, seconds=round(self.seconds, 2))
 
+    def _check_finite(self, loss: float, norm: float) -> None:
+        if not (math.isfinite(loss) and math.isfinite(norm)):
+            raise self._diverged(self.step, f"the loss is {loss}, its gradient {norm}")
+
     def _diverged(self, step: int, why: str) -> DivergedError:
-        state = (
-            f"the last good state is in {self.state_file}" if self.state_file.exists() else "no earlier state was saved"
-        )
+        saved = self.state_file.exists()
+        state = f"the last good state is in {self.state_file}" if saved else "no earlier state was saved"
         return DivergedError(f"step {step}: {why}; {state}")
 
     def finish(self) -> Path:
@@ -274,9 +298,3 @@ def _schedule(step: int, config: TrainConfig) -> float:
 @torch.no_grad()
 def _update_average(average: dict[str, Tensor], network: nn.Module, decay: float) -> None:
     torch._foreach_lerp_(list(average.values()), list(network.parameters()), 1 - decay)
-
-
-def _fingerprint(config: TrainConfig, slices: PreparedSlices) -> str:
-    """Return settings and data, as text, that must be the same when a run is resumed."""
-    facts = {key: value for key, value in asdict(config).items() if key not in _FREE}
-    return json.dumps(facts | {"slices": hashlib.sha256(slices.names.encode()).hexdigest()}, sort_keys=True)

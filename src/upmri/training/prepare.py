@@ -54,7 +54,7 @@ def prepare(config: DataConfig, cache: Path, *, workers: int = 1, progress: bool
     jobs = [_Job(item, _rate(item, config), config, stamps[item.path]) for item in found]
     if not jobs:
         raise InputError("expected scans or images, found none", field="train")
-    cache.mkdir(parents=True, exist_ok=True)
+    atomic.make_folder(cache)
     files = [cache / f"{job.key}.safetensors" for job in jobs]
     todo = [(job, file) for job, file in zip(jobs, files, strict=True) if not file.exists()]
     with bar("preparing", len(todo), shown=progress) as advance:
@@ -111,7 +111,7 @@ def _prepare(pair: tuple[_Job, Path]) -> None:
 
 
 def _make(job: _Job, file: Path) -> None:
-    from safetensors.torch import save_file
+    from safetensors.torch import save as serialise
 
     scan, truth = _scan(job)
     mapped = scan if scan.maps is not None else estimate_maps(scan)
@@ -131,7 +131,8 @@ def _make(job: _Job, file: Path) -> None:
         "sigma": problem.sigma[0],
     } | ({} if truth is None else {"reference": truth[0]})
     with atomic.staged(file, overwrite=True) as stage:
-        save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, stage)
+        # Not `save_file`, whose error on a full disk is no `OSError`.
+        stage.write_bytes(serialise({name: tensor.contiguous() for name, tensor in tensors.items()}))
 
 
 def _scan(job: _Job) -> tuple[Scan, Tensor | None]:

@@ -21,6 +21,7 @@ from upmri.evaluation.benchmark import cases
 from upmri.evaluation.benchmark.plan import BenchmarkConfig, Entry
 from upmri.evaluation.benchmark.store import Store
 from upmri.evaluation.metrics import evaluate
+from upmri.formats import atomic
 from upmri.inference.choice import build_method
 from upmri.inference.reconstruct import reconstruct
 from upmri.physics.coils import estimate_noise
@@ -53,7 +54,7 @@ def run_benchmark(config: BenchmarkConfig, folder: Path, *, device: str = "auto"
     progress
         Whether to show a bar with the remaining time.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    atomic.make_folder(folder)
     todo, wanted = cases.tasks(config), variants(config)
     kept = cases.with_pictures(config, todo)
     store = Store(folder / DATABASE)
