@@ -133,6 +133,22 @@ def test_a_chunk_shorter_than_its_checksum_is_refused(tmp_path, stored, filters,
         read_back(tmp_path / "x.h5")
 
 
+@pytest.mark.parametrize("short", [b"", b"\1", b"\1\2\3", b"\1\2\3\4", bytes(4096), bytes(4099)])
+def test_a_checksum_inside_of_gzip_is_not_short_either(tmp_path, short, refused):
+    """With fletcher32 before gzip, the library ends the process."""
+    plan = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    plan.set_chunk((1, 4096))
+    plan.set_fletcher32()
+    plan.set_deflate(1)
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        data = h5py.h5d.create(file.id, b"x", h5py.h5t.STD_U8LE, h5py.h5s.create_simple((2, 4096)), plan)
+        h5py.Dataset(data)[:] = 7
+        data.write_direct_chunk((1, 0), zlib.compress(short))
+    assert (read_back(tmp_path / "x.h5", 0) == 7).all()
+    with refused("4100 bytes", field="x"):
+        read_back(tmp_path / "x.h5")
+
+
 @pytest.mark.parametrize("stored", [bytes(4095), bytes(4097), b"\1"])
 @pytest.mark.parametrize("filters", [{"compression": "gzip", "mask": 1}, {"shuffle": True}])
 def test_a_chunk_that_is_not_compressed_has_its_declared_length(tmp_path, stored, filters, refused):

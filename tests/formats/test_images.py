@@ -133,7 +133,7 @@ def test_header_extensions_take_no_memory(tmp_path, refused):
     np.testing.assert_array_equal(images, voxels.reshape(2, 3, 4).transpose(0, 2, 1))
     content = header_of((4, 3, 2), np.int16, 2**32).binaryblock + extension
     path.write_bytes(gzip.compress(content, 1))
-    with at_most(2**23), refused("limit", field="header extensions", path=path):
+    with at_most(2**23), refused("4294967296", field="header extensions", path=path):
         load_images(path)
 
 

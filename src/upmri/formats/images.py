@@ -98,7 +98,8 @@ def _nifti(path: Path, head: bytes, max_bytes: int) -> NDArray[Any]:
             offset = header.get_data_offset() or header.single_vox_offset
         if len(shape) not in (2, 3, 4) or min(shape) < 1 or dtype.kind not in "uifc":
             raise InputError(f"expected (row, column[, slice[, frame]]) of numbers, got {dtype} {shape}", field="image")
-        guard.check_bytes("header extensions", offset, _EXTENSIONS)
+        if offset > _EXTENSIONS:
+            raise InputError(f"{offset} bytes, expected at most {_EXTENSIONS}", field="header extensions")
         voxels = math.prod(shape)
         with guard.library("image"):
             scaled = apply_read_scaling(np.zeros(1, dtype), *scaling).dtype
