@@ -14,6 +14,9 @@ from upmri.core.errors import InputError
 from upmri.methods import DEFAULT
 
 _PORT = 9002
+Cert = Annotated[Path | None, typer.Option(metavar="PEM", help="TLS: own certificate.")]
+Key = Annotated[Path | None, typer.Option(metavar="PEM", help="TLS: private key of the certificate.")]
+Authority = Annotated[Path | None, typer.Option(metavar="PEM", help="TLS: authority of the other side's certificate.")]
 
 
 @app.command("serve")
@@ -40,6 +43,9 @@ def serve_scans(
     health_host: Annotated[
         str | None, typer.Option(metavar="ADDRESS", help="Address of the health port; default: that of --host.")
     ] = None,
+    tls_cert: Cert = None,
+    tls_key: Key = None,
+    tls_ca: Authority = None,
     log: Annotated[Path | None, typer.Option(help="File to append the log to; default: stderr.")] = None,
     device: Device = "auto",
 ) -> None:
@@ -54,6 +60,7 @@ def serve_scans(
     from upmri.server.places import Places
     from upmri.server.process import WorkerProcess
     from upmri.server.shared import Shared
+    from upmri.server.tls import tls_context
 
     allowed = tuple(allow or methods.method_names())
     for name in (*allowed, method):
@@ -65,7 +72,8 @@ def serve_scans(
         limits = Limits().within_memory(machine_memory(), limit or ())
     except InputError as error:
         raise error.within(field="--limit") from error
-    if not is_local(host):
+    context = tls_context(server=True, cert=tls_cert, key=tls_key, ca=tls_ca)
+    if not is_local(host) and context is None:
         console.warn(
             f"listening at {host}: MRD has neither passwords nor encryption, so anyone who reaches this port can send "
             "scans and read images; use a tunnel or a separate network (docs/server.md)"
@@ -74,7 +82,12 @@ def serve_scans(
         processes = [WorkerProcess(device, method, counters) for _ in range(workers)]
         dispatcher = Dispatcher(processes, limits, counters)
         Server(
-            host, port, Shared(limits, order, allowed, dispatcher, counters, Places(limits)), health_port, health_host
+            host,
+            port,
+            Shared(limits, order, allowed, dispatcher, counters, Places(limits)),
+            health_port,
+            health_host,
+            context,
         ).serve()
 
 
@@ -99,6 +112,9 @@ def stream_scan(
     target: Annotated[Path | None, typer.Option("--out", "-o", help="File to write, as in `upmri recon`.")] = None,
     keep_phase: Annotated[bool, typer.Option("--complex", help="Keep the phase in NIfTI.")] = False,
     wait: Annotated[float, typer.Option(help="Seconds to wait for the next message of the server.")] = 600.0,
+    tls_cert: Cert = None,
+    tls_key: Key = None,
+    tls_ca: Authority = None,
     overwrite: Overwrite = False,
     seed: Seed = 0,
     quiet: Quiet = False,
@@ -107,6 +123,7 @@ def stream_scan(
     """Send a scan to an MRD server and write the images that come back; by default to SCAN.nii.gz."""
     from upmri import formats
     from upmri.server import client
+    from upmri.server.tls import tls_context
     from upmri.server.wire import WORKING
 
     destination = target or Path(f"{scan.name.split('.')[0] or scan.name}.nii.gz")
@@ -122,6 +139,7 @@ def stream_scan(
         max_bytes=formats.MAX_BYTES,
         seconds=wait,
         progress=not quiet and not as_json,
+        context=tls_context(server=False, cert=tls_cert, key=tls_key, ca=tls_ca),
         on_text=lambda text: None if quiet or as_json or text.startswith(("image ", WORKING)) else console.warn(text),
     )
     rec.save(destination, overwrite=overwrite, complex=keep_phase)
