@@ -14,6 +14,7 @@ from upmri.core.errors import InputError
 from upmri.methods import DEFAULT
 
 _PORT = 9002
+Token = Annotated[Path | None, typer.Option(help="File with a secret that clients send in their configuration.")]
 Cert = Annotated[Path | None, typer.Option(metavar="PEM", help="TLS: own certificate.")]
 Key = Annotated[Path | None, typer.Option(metavar="PEM", help="TLS: private key of the certificate.")]
 Authority = Annotated[Path | None, typer.Option(metavar="PEM", help="TLS: authority of the other side's certificate.")]
@@ -46,6 +47,7 @@ def serve_scans(
     tls_cert: Cert = None,
     tls_key: Key = None,
     tls_ca: Authority = None,
+    token_file: Token = None,
     log: Annotated[Path | None, typer.Option(help="File to append the log to; default: stderr.")] = None,
     device: Device = "auto",
 ) -> None:
@@ -56,7 +58,7 @@ def serve_scans(
     from upmri.server.json_log import log_to
     from upmri.server.limits import Limits, machine_memory
     from upmri.server.listen import Server, is_local
-    from upmri.server.order import Order, check_order
+    from upmri.server.order import Order, check_order, read_token
     from upmri.server.places import Places
     from upmri.server.process import WorkerProcess
     from upmri.server.shared import Shared
@@ -72,6 +74,7 @@ def serve_scans(
         limits = Limits().within_memory(machine_memory(), limit or ())
     except InputError as error:
         raise error.within(field="--limit") from error
+    token = read_token(token_file)
     context = tls_context(server=True, cert=tls_cert, key=tls_key, ca=tls_ca)
     if not is_local(host) and context is None:
         console.warn(
@@ -84,7 +87,7 @@ def serve_scans(
         Server(
             host,
             port,
-            Shared(limits, order, allowed, dispatcher, counters, Places(limits)),
+            Shared(limits, order, allowed, dispatcher, counters, Places(limits), token),
             health_port,
             health_host,
             context,
@@ -115,6 +118,7 @@ def stream_scan(
     tls_cert: Cert = None,
     tls_key: Key = None,
     tls_ca: Authority = None,
+    token_file: Token = None,
     overwrite: Overwrite = False,
     seed: Seed = 0,
     quiet: Quiet = False,
@@ -123,6 +127,7 @@ def stream_scan(
     """Send a scan to an MRD server and write the images that come back; by default to SCAN.nii.gz."""
     from upmri import formats
     from upmri.server import client
+    from upmri.server.order import read_token
     from upmri.server.tls import tls_context
     from upmri.server.wire import WORKING
 
@@ -130,6 +135,7 @@ def stream_scan(
     formats.check_target(destination, overwrite=overwrite, complex=keep_phase, deviations=samples > 1)
     phase = keep_phase or destination.name.lower().endswith((".h5", ".npy", ".cfl"))
     config: dict[str, Any] = {"method": method, "model": model, "steps": steps, "adapt": adapt, "damping": damping}
+    config["token"] = read_token(token_file)
     config |= {"mirrors": mirrors or None, "samples": samples, "seed": seed, "complex": phase}
     rec = client.stream(
         scan,
