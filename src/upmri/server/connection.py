@@ -27,7 +27,7 @@ from upmri.server.wire import ERROR, EndedError, Incoming, Kind, Message
 
 _LOG = logging.getLogger(__name__)
 _GONE = "gone"  # the code of a client that does not receive any more
-_PROBE_SECONDS = 0.5  # between texts to a client that may be gone
+_PROBE_SECONDS = 0.3  # between texts to a client that may be gone
 _STOPPED = getattr(select, "POLLRDHUP", 0)  # the event of a client that sends nothing more; Linux alone has it
 
 
