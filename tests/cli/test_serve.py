@@ -35,6 +35,7 @@ def run(monkeypatch, capsys, tmp_path):
         (["serve", "-m", "modl"], ["no weights of modl"]),
         (["serve", "--limit", "coils"], ["--limit.coils", "whole number"]),
         (["serve", "--limit", "pigs=3"], ["--limit", "pigs=3", "one of clients"]),
+        (["serve", "-m", "sense", "--tls-cert", "own.pem"], ["--tls-cert", "own.pem", "no such file"]),
         (["serve", "--log", "nowhere/x.log"], ["--log", "cannot be written"]),
         (["serve", "--port", "99999", "-m", "sense"], ["--port", "cannot listen"]),
         (["stream", "nothing.h5", "-m", "sense"], ["nothing.h5", "no such file"]),

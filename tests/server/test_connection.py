@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import socket
 import threading
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -145,6 +146,18 @@ def test_noise_that_is_not_finite_is_left_out_with_a_warning(make_xml, make_head
     assert kept == [2 * good.tobytes()] * 2
     assert sum("noise readouts that are not finite are left out" in message.text for message in found) == 1
     assert sum(message.kind == Kind.IMAGE for message in found) == 2
+
+
+def test_a_token_is_needed_once(make_xml, lines):
+    dialogue = Dialogue()
+    dialogue.connection._shared = replace(dialogue.shared, token="secret")
+    first, later = (wire.config_text_message(text) for text in ('{"token": "secret"}', '{"complex": true}'))
+    found = dialogue.run(first, wire.header_message(make_xml()), later, *lines, wire.close_message())
+    assert sum(message.kind == Kind.IMAGE for message in found) == 4
+    dialogue = Dialogue()
+    dialogue.connection._shared = replace(dialogue.shared, token="secret")
+    error, _ = dialogue.run(GO)
+    assert error.text == f"{ERROR}token: expected the token of this server"
 
 
 def test_readouts_that_come_after_their_slice_are_counted(make_xml, lines):

@@ -3,7 +3,7 @@ from pydantic import ValidationError
 
 import upmri
 from upmri.server.limits import Limits, RefusedError
-from upmri.server.order import Order, parse_order
+from upmri.server.order import Order, parse_order, read_token
 
 DEFAULT = Order(method="sense")
 LIMITS = Limits()
@@ -94,6 +94,31 @@ def test_the_costliest_order_of_all_is_refused_by_default():
     with pytest.raises(RefusedError) as caught:
         read('{"method": "upmri", "samples": 64, "adapt": 1000, "mirrors": true}')
     assert caught.value.code == "limit:samples"
+
+
+@pytest.mark.parametrize(
+    "text", ["sense", "{}", '{"token": "wrong"}', '{"token": null}', '{"token": "é"}', '{"token": ["s"]}']
+)
+def test_a_token(text):
+    with pytest.raises(RefusedError) as caught:
+        parse_order(text, DEFAULT, ("sense",), LIMITS, "secret")
+    assert (caught.value.code, caught.value.field) == ("token", "token")
+    assert "secret" not in str(caught.value)
+    assert parse_order('{"token": "secret"}', DEFAULT, ("sense",), LIMITS, "secret") == DEFAULT
+    assert read('{"token": "secret"}') == DEFAULT  # a server without one
+
+
+def test_the_file_of_a_token(tmp_path):
+    path = tmp_path / "token"
+    assert read_token(None) is None
+    for content in (None, b"", b" \n", b"\xff"):
+        if content is not None:
+            path.write_bytes(content)
+        with pytest.raises(upmri.InputError) as caught:
+            read_token(path)
+        assert (caught.value.field, caught.value.path) == ("--token-file", str(path))
+    path.write_text(" secret\n")
+    assert read_token(path) == "secret"
 
 
 def test_only_what_the_server_offers():

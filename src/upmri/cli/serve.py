@@ -14,6 +14,10 @@ from upmri.core.errors import InputError
 from upmri.methods import DEFAULT
 
 _PORT = 9002
+Token = Annotated[Path | None, typer.Option(help="File with a secret that clients send in their configuration.")]
+Cert = Annotated[Path | None, typer.Option(metavar="PEM", help="TLS: own certificate.")]
+Key = Annotated[Path | None, typer.Option(metavar="PEM", help="TLS: private key of the certificate.")]
+Authority = Annotated[Path | None, typer.Option(metavar="PEM", help="TLS: authority of the other side's certificate.")]
 
 
 @app.command("serve")
@@ -40,6 +44,10 @@ def serve_scans(
     health_host: Annotated[
         str | None, typer.Option(metavar="ADDRESS", help="Address of the health port; default: that of --host.")
     ] = None,
+    tls_cert: Cert = None,
+    tls_key: Key = None,
+    tls_ca: Authority = None,
+    token_file: Token = None,
     log: Annotated[Path | None, typer.Option(help="File to append the log to; default: stderr.")] = None,
     device: Device = "auto",
 ) -> None:
@@ -50,10 +58,11 @@ def serve_scans(
     from upmri.server.json_log import log_to
     from upmri.server.limits import Limits, machine_memory
     from upmri.server.listen import Server, is_local
-    from upmri.server.order import Order, check_order
+    from upmri.server.order import Order, check_order, read_token
     from upmri.server.places import Places
     from upmri.server.process import WorkerProcess
     from upmri.server.shared import Shared
+    from upmri.server.tls import tls_context
 
     allowed = tuple(allow or methods.method_names())
     for name in (*allowed, method):
@@ -65,7 +74,9 @@ def serve_scans(
         limits = Limits().within_memory(machine_memory(), limit or ())
     except InputError as error:
         raise error.within(field="--limit") from error
-    if not is_local(host):
+    token = read_token(token_file)
+    context = tls_context(server=True, cert=tls_cert, key=tls_key, ca=tls_ca)
+    if not is_local(host) and context is None:
         console.warn(
             f"listening at {host}: MRD has neither passwords nor encryption, so anyone who reaches this port can send "
             "scans and read images; use a tunnel or a separate network (docs/server.md)"
@@ -74,7 +85,12 @@ def serve_scans(
         processes = [WorkerProcess(device, method, counters) for _ in range(workers)]
         dispatcher = Dispatcher(processes, limits, counters)
         Server(
-            host, port, Shared(limits, order, allowed, dispatcher, counters, Places(limits)), health_port, health_host
+            host,
+            port,
+            Shared(limits, order, allowed, dispatcher, counters, Places(limits), token),
+            health_port,
+            health_host,
+            context,
         ).serve()
 
 
@@ -99,6 +115,10 @@ def stream_scan(
     target: Annotated[Path | None, typer.Option("--out", "-o", help="File to write, as in `upmri recon`.")] = None,
     keep_phase: Annotated[bool, typer.Option("--complex", help="Keep the phase in NIfTI.")] = False,
     wait: Annotated[float, typer.Option(help="Seconds to wait for the next message of the server.")] = 600.0,
+    tls_cert: Cert = None,
+    tls_key: Key = None,
+    tls_ca: Authority = None,
+    token_file: Token = None,
     overwrite: Overwrite = False,
     seed: Seed = 0,
     quiet: Quiet = False,
@@ -108,6 +128,8 @@ def stream_scan(
     from upmri import formats
     from upmri.formats import atomic, nifti
     from upmri.server import client
+    from upmri.server.order import read_token
+    from upmri.server.tls import tls_context
     from upmri.server.wire import WORKING
 
     destination = target or Path(f"{scan.name.split('.')[0] or scan.name}.nii.gz")
@@ -117,6 +139,7 @@ def stream_scan(
         atomic.check_not_input(nifti.std_path(destination), [scan])
     phase = keep_phase or destination.name.lower().endswith((".h5", ".npy", ".cfl"))
     config: dict[str, Any] = {"method": method, "model": model, "steps": steps, "adapt": adapt, "damping": damping}
+    config["token"] = read_token(token_file)
     config |= {"mirrors": mirrors or None, "samples": samples, "seed": seed, "complex": phase}
     rec = client.stream(
         scan,
@@ -126,6 +149,7 @@ def stream_scan(
         max_bytes=formats.MAX_BYTES,
         seconds=wait,
         progress=not quiet and not as_json,
+        context=tls_context(server=False, cert=tls_cert, key=tls_key, ca=tls_ca),
         on_text=lambda text: None if quiet or as_json or text.startswith(("image ", WORKING)) else console.warn(text),
     )
     rec.save(destination, overwrite=overwrite, complex=keep_phase)

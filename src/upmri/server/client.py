@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -23,6 +24,7 @@ from upmri.formats import stack
 from upmri.formats.grid import AXES, Grid, ranked
 from upmri.server import series, wire
 from upmri.server.limits import Limits
+from upmri.server.tls import connect_tls
 from upmri.server.wire import ERROR, PIXELS, EndedError, Incoming, Kind, Message
 
 _CONNECT_SECONDS = 10.0
@@ -44,6 +46,7 @@ def exchange(
     messages: Iterable[bytes],
     *,
     seconds: float,
+    context: ssl.SSLContext | None = None,
     on_text: Callable[[str], None] = lambda _: None,
     on_image: Callable[[], None] = lambda: None,
 ) -> list[Message]:
@@ -61,12 +64,16 @@ def exchange(
         Messages between the configuration and CLOSE.
     seconds
         Time to wait for the next message of the server.
+    context
+        Settings of TLS, without which the connection is not encrypted.
     on_text, on_image
         Functions that are called for each text and for each magnitude image.
     """
     server = _name(to)
     try:
         sock = socket.create_connection(to, _CONNECT_SECONDS)
+        if context is not None:
+            sock = connect_tls(sock, context, to[0])
     except OSError as error:
         message = f"no server answers at {server} ({error}); is `upmri serve` running there?"
         raise InputError(message, field="--to") from error
@@ -233,6 +240,7 @@ def stream(
     max_bytes: int,
     seconds: float = 600.0,
     progress: bool = False,
+    context: ssl.SSLContext | None = None,
     on_text: Callable[[str], None] = lambda _: None,
 ) -> Reconstruction:
     """Send a scan of any supported format, and return the reconstruction of the server.
@@ -253,6 +261,8 @@ def stream(
         Time to wait for the next message of the server.
     progress
         Whether to show a progress bar.
+    context
+        Settings of TLS, without which the connection is not encrypted.
     on_text
         Function that is called for each text of the server.
     """
@@ -267,7 +277,7 @@ def stream(
         count = len(source.indices(slices))
         with bar(str(config.get("method", "stream")), count, shown=progress) as advance:
             messages = sending.messages(source, path, slices, max_bytes)
-            found = exchange(to, config, messages, seconds=seconds, on_text=on_text, on_image=advance)
+            found = exchange(to, config, messages, seconds=seconds, context=context, on_text=on_text, on_image=advance)
         name = source.name
     try:
         return combine_images(found, name, time.perf_counter() - start)

@@ -27,7 +27,7 @@ from upmri.server.wire import ERROR, EndedError, Incoming, Kind, Message
 
 _LOG = logging.getLogger(__name__)
 _GONE = "gone"  # the code of a client that does not receive any more
-_PROBE_SECONDS = 0.5  # between texts to a client that may be gone
+_PROBE_SECONDS = 0.3  # between texts to a client that may be gone
 _STOPPED = getattr(select, "POLLRDHUP", 0)  # the event of a client that sends nothing more; Linux alone has it
 
 
@@ -168,7 +168,7 @@ class Connection:
         sent = self._out.finish(seconds)
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_WR)
-            if not self._in.count:  # a client that sent nothing, of which there may be many
+            if not self._in.count and code.startswith("limit:"):  # it sent nothing; there may be many such clients
                 return sent
             self._socket.settimeout(self._limits.linger_seconds)
             until, left = time.monotonic() + self._limits.linger_seconds, self._limits.linger_bytes
@@ -250,7 +250,8 @@ class Connection:
             if message.kind == Kind.TEXT:
                 return  # a remark for people
             raise RefusedError("order", "a configuration came after readouts; expected it before")
-        self.order = parse_order(message.text, self.order, self._shared.allowed, self._limits)
+        token = None if self._configured else self._shared.token
+        self.order = parse_order(message.text, self.order, self._shared.allowed, self._limits, token)
         self._configured = True
 
     def _submit(self, frame: Frame) -> None:

@@ -8,6 +8,7 @@ import os
 import select
 import signal
 import socket
+import ssl
 import threading
 import time
 from contextlib import suppress
@@ -19,6 +20,7 @@ from upmri.server.health import HealthServer
 from upmri.server.json_log import event
 from upmri.server.limits import RefusedError
 from upmri.server.shared import Shared
+from upmri.server.tls import accept_tls
 
 _LOG = logging.getLogger(__name__)
 _BACKLOG = 64
@@ -48,12 +50,20 @@ class Server:
         Port for ``GET /health`` and ``GET /metrics``; None for neither.
     health_host
         Address of that port; by default ``host``.
+    context
+        Settings of TLS, without which connections are not encrypted.
     """
 
     def __init__(
-        self, host: str, port: int, shared: Shared, health_port: int | None = None, health_host: str | None = None
+        self,
+        host: str,
+        port: int,
+        shared: Shared,
+        health_port: int | None = None,
+        health_host: str | None = None,
+        context: ssl.SSLContext | None = None,
     ) -> None:
-        self._shared = shared
+        self._shared, self._context = shared, context
         self._lock = threading.Lock()
         self._open: dict[int, tuple[Connection, threading.Thread]] = {}
         self._number = 0
@@ -78,7 +88,7 @@ class Server:
             self._shared.dispatcher.start()
             health = self._monitor.server_address[1] if self._monitor else None
             event(_LOG, "listening", host=self.address[0], port=self.address[1], health_port=health, pid=os.getpid())
-            if not is_local(self.address[0]):
+            if not is_local(self.address[0]) and self._context is None:
                 text = "MRD has no passwords and no encryption: everyone who reaches this port may use it"
                 event(_LOG, "warning", text=text)
             _notify("READY=1")
@@ -134,6 +144,8 @@ class Server:
             sock.close()
             counters.add("streams_refused_total", code="flood")
             return
+        if self._context is not None:
+            sock = accept_tls(sock, self._context, limits.begin_seconds)
         connection = Connection(sock, number, self._shared, peer)
         thread = threading.Thread(target=self._run, args=(connection,), name=f"stream {number}", daemon=True)
         counters.add("streams_total")

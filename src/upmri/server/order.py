@@ -7,7 +7,9 @@ A configuration is a name ("sense"), or JSON, plain or in the form that scanners
 
 from __future__ import annotations
 
+import hmac
 import json
+from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -45,7 +47,7 @@ class Order(BaseModel):
         return {key: value for key, value in named.items() if value is not None and (key, value) != ("samples", 1)}
 
 
-def parse_order(text: str, default: Order, allowed: tuple[str, ...], limits: Limits) -> Order:
+def parse_order(text: str, default: Order, allowed: tuple[str, ...], limits: Limits, token: str | None = None) -> Order:
     """Read a configuration; settings that are not in it are those of ``default``.
 
     Parameters
@@ -58,8 +60,13 @@ def parse_order(text: str, default: Order, allowed: tuple[str, ...], limits: Lim
         Names of the methods this server offers.
     limits
         Limits of the server, on the settings that cost time.
+    token
+        Secret that the configuration must have as its ``token``; None for no check.
     """
     values = _values(text)
+    given = values.pop("token", None)
+    if token is not None and not hmac.compare_digest(str(given).encode(), token.encode()):
+        raise RefusedError("token", "expected the token of this server", field="token")
     if "config" in values:
         values["method"] = values.pop("config")
     name = values.get("method", default.method)
@@ -98,6 +105,19 @@ def check_order(order: Order) -> None:
         build_method(order.method, **settings)
     except InputError as error:
         raise RefusedError("config", error.message, field=error.field, path=error.path) from error
+
+
+def read_token(path: Path | None) -> str | None:
+    """Return the secret in a file, without spaces around it; None without a file."""
+    if path is None:
+        return None
+    try:
+        token = path.read_text().strip()
+    except (OSError, ValueError) as error:
+        raise InputError("cannot be read", field="--token-file", path=path) from error
+    if not token:
+        raise InputError("expected a secret, the file is empty", field="--token-file", path=path)
+    return token
 
 
 def _values(text: str) -> dict[str, Any]:

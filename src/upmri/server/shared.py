@@ -29,6 +29,8 @@ class Shared:
         Counters of the server.
     places
         Places for clients.
+    token
+        Secret that clients must send in their configuration; None for none.
     """
 
     limits: Limits
@@ -37,3 +39,4 @@ class Shared:
     dispatcher: Dispatcher
     counters: Counters
     places: Places
+    token: str | None = None
