@@ -36,7 +36,7 @@ def test_models(run, monkeypatch):
     assert 0.1 < fact["megabytes"] < 5
 
 
-def test_a_hostile_card_is_shown_as_text(run, shipped, monkeypatch, one_line):
+def test_a_hostile_card_is_shown_as_text(run, shipped, monkeypatch):
     card = {
         "name": "[red]x[/red]",
         "about": "[bold]big[/bold] \x1b[31mred\x07 [/nothing] [link=file:///etc]here[/link] \u202e\ud800 one\ntwo",
@@ -53,7 +53,10 @@ def test_a_hostile_card_is_shown_as_text(run, shipped, monkeypatch, one_line):
     assert "y" * 1000 + "…" in shown
     assert json.loads(run("models", "--json").stdout)[1]["about"] == card["about"]
     path.write_bytes(path.read_bytes()[:100])
-    one_line(run("models", code=2), "hostile.safetensors", "not weights of UPMRI")
+    listed = run("models")  # the others are still listed
+    assert "hostile.safetensors" in listed.stderr
+    assert "not weights of UPMRI" in listed.stderr
+    assert "apples" in listed.stdout
 
 
 def test_train_and_use_what_was_learnt(run, recipe, scan, tmp_path, one_line):

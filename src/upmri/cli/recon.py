@@ -82,7 +82,7 @@ def recon_command(
             if with_report:
                 report.check_report(report_path, overwrite=overwrite)
                 atomic.check_not_input(report_path, inputs)
-            with formats.open_source(path, max_bytes=limit) as source:
+            with formats.open_source(path, max_bytes=limit) as source, console.warnings_shown(quiet=quiet):
                 rec = reconstruct_slices(
                     source.each(slices), len(source.indices(slices)), method,
                     seed=seed, device=device, progress=not quiet and not as_json, **settings

@@ -49,11 +49,9 @@ class FrameWorker:
         from upmri.inference.reconstruct import reconstruct
         from upmri.physics.phantom import image
         from upmri.physics.simulate import simulate
-        from upmri.weights.catalogue import available
-        from upmri.weights.files import load_prior
+        from upmri.weights.files import load_available
 
-        for name in available(method):
-            load_prior(name, self._device)
+        load_available(method, self._device)
         scan = simulate(image((_MATRIX, _MATRIX)).abs(), coils=4, acceleration=2)
         with suppress(InputError):  # weights may be for other scans than this one
             reconstruct(scan, method, device=str(self._device))
