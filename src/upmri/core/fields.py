@@ -109,8 +109,7 @@ def _plain(name: str, value: Any) -> Any:
 def mask(value: Any, kspace: Tensor) -> Tensor:
     """Return the mask, bool (slice, 1 or readout, phase): checked against the zeros of k-space, or found from them.
 
-    In a slice whose k-space is 0 throughout nothing counts as sampled, whatever the mask says. One such slice may be
-    part of a scan; several slices without any sample are an error.
+    In a slice whose k-space is 0 throughout nothing counts as sampled, whatever the mask says.
     """
     n, _, h, w = kspace.shape
     filled = (kspace != 0).any(1)  # (slice, readout, phase)
@@ -143,7 +142,4 @@ def mask(value: Any, kspace: Tensor) -> Tensor:
             raise InputError(
                 f"{int(empty.sum())} {what} are marked as sampled, but kspace is 0 there in every coil", field="mask"
             )
-    if n > 1 and not bool(mask.any()):
-        slices = ", ".join(map(str, range(n)[:8]))
-        raise InputError(f"expected samples in some slice; nothing was sampled in slice {slices}", field="mask")
     return mask

@@ -111,7 +111,7 @@ def reconstruct_slices(
             references += [] if scan.reference is None else [scan.reference]
             advance()
     if len(session.empty) == len(made):
-        raise InputError("expected samples in at least one slice, found only zeros", field="mask")
+        raise InputError("expected samples in at least one slice, found only zeros", field="kspace")
     if session.empty:
         numbers = ", ".join(map(str, session.empty))
         warnings.warn(f"nothing was sampled in slice {numbers}: the image is 0 there", stacklevel=2)
