@@ -106,11 +106,3 @@ def test_masks():
         assert torch.equal(fields.mask(given, kspace), lines.expand(2, 1, 6))
     for given in (~lines, torch.ones(6), torch.ones(5), 0.5 * torch.ones(6), torch.zeros(6)):
         assert field_of(fields.mask, given, kspace) == "mask"
-
-
-@pytest.mark.parametrize("given", [None, torch.ones(6), torch.ones(8, 6)])
-def test_nothing_is_sampled_in_a_slice_of_zeros(given):
-    kspace = torch.ones(3, 2, 8, 6, dtype=torch.complex64)
-    kspace[1] = 0
-    assert fields.mask(given, kspace).flatten(1).any(1).tolist() == [True, False, True]
-    assert not fields.mask(given, kspace[1:2]).any()

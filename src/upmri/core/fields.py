@@ -107,10 +107,7 @@ def _plain(name: str, value: Any) -> Any:
 
 
 def mask(value: Any, kspace: Tensor) -> Tensor:
-    """Return the mask, bool (slice, 1 or readout, phase): checked against the zeros of k-space, or found from them.
-
-    In a slice whose k-space is 0 throughout nothing counts as sampled, whatever the mask says.
-    """
+    """Return the mask, bool (slice, 1 or readout, phase): checked against the zeros of k-space, or found from them."""
     n, _, h, w = kspace.shape
     filled = (kspace != 0).any(1)  # (slice, readout, phase)
     lines = filled.any(1, keepdim=True)
@@ -130,7 +127,7 @@ def mask(value: Any, kspace: Tensor) -> Tensor:
                 f"got {tuple(given.shape)}",
                 field="mask",
             )
-        mask = mask.expand(n, -1, -1) & filled.flatten(1).any(1)[:, None, None]
+        mask = mask.expand(n, -1, -1).contiguous()
         stray = int((filled & ~mask).sum())
         if stray:
             raise InputError(
@@ -142,4 +139,8 @@ def mask(value: Any, kspace: Tensor) -> Tensor:
             raise InputError(
                 f"{int(empty.sum())} {what} are marked as sampled, but kspace is 0 there in every coil", field="mask"
             )
+    bare = (~mask.flatten(1).any(1)).nonzero().flatten().tolist()
+    if bare:
+        slices = ", ".join(map(str, bare[:8]))
+        raise InputError(f"expected samples in every slice; nothing was sampled in slice {slices}", field="mask")
     return mask

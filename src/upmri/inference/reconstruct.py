@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import time
-import warnings
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +14,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from upmri.core.device import pick_device
-from upmri.core.errors import InputError
 from upmri.core.progress import bar
 from upmri.core.scan import Reconstruction, Scan
 from upmri.core.version import __version__
@@ -26,7 +23,6 @@ from upmri.methods.prior import Prior
 from upmri.methods.registry import DEFAULT
 from upmri.physics.espirit import estimate_maps
 from upmri.physics.problem import Problem
-from upmri.physics.quality import check_maps, leave_out_coils
 
 
 def reconstruct(
@@ -67,9 +63,7 @@ def reconstruct(
     Returns
     -------
     Reconstruction
-        In the units of the scan. What was wrong with the scan is a warning and stands in ``settings``: slices without
-        samples, whose image is 0 (``empty_slices``), coils that were left out because they are dead, noisy or spiking
-        (``left_out_coils``), and maps that had to be normalised (``normalised_maps``). Slices and coils count from 0.
+        In the units of the scan.
 
     Examples
     --------
@@ -101,24 +95,22 @@ def reconstruct_slices(
     """Reconstruct a stream of one-slice scans: only one of them is in memory at a time, and the images so far."""
     session = Session(_build(method, settings), pick_device(device), seed)
     start = time.perf_counter()
-    made: list[Estimate] = []
-    references = []
+    images: list[Tensor] = []
+    samples, deviations, references = [], [], []
     with bar(session.method.name, count, shown=progress) as advance:
         for scan in slices:
-            if not made:
+            if not images:
                 first = scan  # its position is that of the volume
-            made.append(session(scan))
+            made = session(scan)
+            images.append(made.image)
+            samples += [] if made.samples is None else [made.samples]
+            deviations += [] if made.std is None else [made.std]
             references += [] if scan.reference is None else [scan.reference]
             advance()
-    if len(session.empty) == len(made):
-        raise InputError("expected samples in at least one slice, found only zeros", field="kspace")
-    if session.empty:
-        numbers = ", ".join(map(str, session.empty))
-        warnings.warn(f"nothing was sampled in slice {numbers}: the image is 0 there", stacklevel=2)
     return Reconstruction(
-        image=torch.cat([one.image for one in made]),
-        samples=_stack([one.samples for one in made], 1),
-        std=_stack([one.std for one in made], 0),
+        image=torch.cat(images),
+        samples=torch.cat(samples, 1) if samples else None,
+        std=torch.cat(deviations) if deviations else None,
         reference=torch.cat(references) if references else None,
         method=session.method.name,
         settings={**session.settings, "seed": seed},
@@ -130,19 +122,9 @@ def reconstruct_slices(
     )
 
 
-def _stack(parts: list[Tensor | None], axis: int) -> Tensor | None:
-    """Join a part of the slices' results; it is 0 for slices that do not have it, as those without samples."""
-    known = next((part for part in parts if part is not None), None)
-    if known is None:
-        return None
-    return torch.cat([torch.zeros_like(known) if part is None else part for part in parts], axis)
-
-
 @dataclass
 class Session:
     """A method at work on the slices of one scan: its weights are chosen with the first slice and kept.
-
-    The first slice is the first one with samples.
 
     Parameters
     ----------
@@ -156,14 +138,6 @@ class Session:
         Whether to test weights on held-out lines of the first slice.
     facts
         Facts about the choice of weights; None before the first slice.
-    count
-        Number of slices so far.
-    empty
-        Numbers of the slices without samples.
-    left_out
-        Slices by number and fault of the coils that were left out there.
-    normalised
-        Numbers of the slices whose maps were normalised.
     """
 
     method: Method
@@ -171,72 +145,27 @@ class Session:
     seed: int
     test: bool = True
     facts: dict[str, Any] | None = None
-    count: int = 0
-    empty: list[int] = field(default_factory=list)
-    left_out: dict[tuple[int, str], list[int]] = field(default_factory=dict)
-    normalised: list[int] = field(default_factory=list)
 
     @torch.no_grad()
     def __call__(self, scan: Scan) -> Estimate:
-        """Reconstruct a scan of one slice; return the estimate in the scan's units, on the CPU.
-
-        The image of a slice without samples is 0. Coils that would spoil the image are left out.
-        """
-        self.count += 1
-        if not bool(scan.mask.any()):
-            self.empty.append(self.count - 1)
-            return Estimate(torch.zeros(len(scan), *scan.matrix, dtype=scan.kspace.dtype))
-        scan = self._checked(scan)
-        with _solvable("maps"):
-            mapped = estimate_maps(scan) if scan.maps is None else scan
-            problem = Problem.from_scan(mapped, self.device, self.seed)
-            if self.facts is None:
-                self.method, self.facts = complete(self.method, problem, test=self.test)
-            return _in_units_of_the_data(self.method(problem), problem)
-
-    def _checked(self, scan: Scan) -> Scan:
-        """Return the slice without bad coils and with maps of length 1; warn of each coil, and of maps, once."""
-        here = self.count - 1
-        scan, wrong = check_maps(scan)
-        if wrong:
-            if not self.normalised:
-                warnings.warn(f"maps: {wrong} in slice {here}; they are normalised", stacklevel=3)
-            self.normalised.append(here)
-        scan, faults = leave_out_coils(scan)
-        fresh = {coil: fault for coil, fault in faults.items() if (coil, fault) not in self.left_out}
-        if fresh:
-            found = ", ".join(f"coil {coil} is {fault}" for coil, fault in fresh.items())
-            warnings.warn(f"{found} in slice {here}; left out there and wherever it is found again", stacklevel=3)
-        for found_fault in faults.items():
-            self.left_out.setdefault(found_fault, []).append(here)
-        return scan
+        """Reconstruct some slices; return the estimate in the scan's units, on the CPU."""
+        mapped = estimate_maps(scan) if scan.maps is None else scan
+        problem = Problem.from_scan(mapped, self.device, self.seed)
+        if self.facts is None:
+            self.method, self.facts = complete(self.method, problem, test=self.test)
+        return _in_units_of_the_data(self.method(problem), problem)
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Settings of the method, facts about its weights, and what was wrong with the slices so far."""
-        coils = [{"coil": c, "fault": fault, "slices": where} for (c, fault), where in sorted(self.left_out.items())]
-        notes = {"empty_slices": self.empty, "left_out_coils": coils, "normalised_maps": self.normalised}
-        return {**self.method.settings, **(self.facts or {}), **{key: note for key, note in notes.items() if note}}
-
-
-@contextmanager
-def _solvable(field: str) -> Iterator[None]:
-    """Turn an error of linear algebra into one line about the field that is the likely cause."""
-    try:
-        yield
-    except torch.linalg.LinAlgError as error:  # type: ignore[attr-defined]
-        raise InputError(
-            "the equations of the reconstruction cannot be solved in single precision; are the coil maps, the operator "
-            "and the noise level right?",
-            field=field,
-        ) from error
+        """Settings of the method, and facts about its weights."""
+        return {**self.method.settings, **(self.facts or {})}
 
 
 def _reconstruct_problem(
     problem: Problem, method: str | type[Method] | Method, settings: dict[str, Any]
 ) -> Reconstruction:
     start = time.perf_counter()
-    with torch.no_grad(), _solvable("operator"):
+    with torch.no_grad():
         completed, facts = complete(_build(method, settings), problem)
         made = _in_units_of_the_data(completed(problem), problem)
     reference = problem.reference

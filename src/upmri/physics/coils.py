@@ -13,9 +13,6 @@ from upmri.physics.masks import calibration_region
 
 _LINES = 48  # lines around DC that are enough to estimate the noise
 _SAME = 1e-6  # smallest eigenvalue of the correlations between coils
-_EDGES = (8, 16, 32)  # shares of the field of view, at its two ends together, that may be air
-_FLAT = 1.5  # largest ratio of power in the inner to power in the outer lines where there is only noise
-_ENOUGH = 48  # fewest samples for a noise level: its standard error is 7 %
 
 
 def noise_covariance(readouts: Tensor) -> Tensor:
@@ -78,43 +75,8 @@ def estimate_noise(scan: Scan) -> Tensor:
     hardly any signal, least of all far out in the readout. They are found at one end of the readout and the power
     along them is measured at the other, so that the choice of the quietest directions does not lower the estimate; then
     the ends change places.
-
-    One coil has no such directions. Its noise is measured at the two ends of the field of view along the readout, on
-    all sampled lines. If there is signal, too, which lines near DC show, σ₀ cannot be estimated: this is an error.
     """
-    noise = _noise_of_one_coil if scan.coils == 1 else _noise
-    return torch.stack([noise(k, m) for k, m in zip(scan.kspace, scan.mask, strict=True)])
-
-
-def _noise_of_one_coil(kspace: Tensor, mask: Tensor) -> Tensor:
-    """σ₀ from air at the ends of the readout's field of view; noise alone has the same power in all lines."""
-    if mask.shape[0] == 1:
-        lines = kspace[0][:, mask[0]]
-        distance = (mask[0].nonzero()[:, 0] - mask.shape[1] // 2).abs()
-    else:
-        rows, columns = calibration_region(mask, kspace.shape[1])
-        lines = kspace[0, rows, columns]
-        distance = (torch.arange(columns.start, columns.stop) - mask.shape[1] // 2).abs()
-    lines = lines[(lines != 0).any(1)][:, distance.argsort(descending=True, stable=True)]
-    height, outer = lines.shape[0], lines.shape[1] // 2
-    power = _power_along_readout(lines) if lines.numel() else lines.real
-    for share in _EDGES:
-        edge = height // (2 * share)
-        air = torch.cat([power[:edge], power[height - edge :]])
-        if air[:, :outer].numel() >= _ENOUGH and bool(air[:, outer:].mean() <= _FLAT * air[:, :outer].mean()):
-            return air[:, :outer].mean().sqrt()
-    raise InputError(
-        "σ₀ of one coil cannot be estimated: no air at the ends of the readout, or too few lines; give noise with the "
-        "scan",
-        field="noise",
-    )
-
-
-def _power_along_readout(lines: Tensor) -> Tensor:
-    """|F* y|² of lines (readout, line), the image's centre in the middle; a window keeps signal from the ends."""
-    window = torch.hann_window(lines.shape[0] + 2, periodic=False)[1:-1, None]
-    windowed = lines * (window / window.square().mean().sqrt())
-    return torch.fft.fftshift(torch.fft.ifft(windowed, dim=0, norm="ortho").abs().square(), 0)
+    return torch.stack([_noise(k, m) for k, m in zip(scan.kspace, scan.mask, strict=True)])
 
 
 def _noise(kspace: Tensor, mask: Tensor) -> Tensor:

@@ -36,8 +36,7 @@ def estimate_maps(
     Parameters
     ----------
     scan
-        Its mask must hold a fully sampled block around DC: at least four lines. A slice without samples, among others
-        with samples, gets maps of 0.
+        Its mask must hold a fully sampled block around DC: at least four lines.
     calibration
         Lines used at the most, in each direction; with fewer lines the readout is used further out instead.
     kernel
@@ -59,9 +58,6 @@ def estimate_maps(
     """
     maps = []
     for kspace, mask in zip(scan.kspace, scan.mask, strict=True):
-        if not bool(mask.any()) and bool(scan.mask.any()):
-            maps.append(torch.zeros_like(kspace))
-            continue
         rows, columns = calibration_region(mask, kspace.shape[-2])
         block = _centre(kspace[:, rows, columns], calibration)
         maps.append(espirit(block, tuple(kspace.shape[-2:]), kernel=kernel, threshold=threshold, crop=crop))
