@@ -265,7 +265,7 @@ def test_what_is_not_a_configuration(write, text):
 
 def test_files_that_cannot_be_read(tmp_path):
     for path in (tmp_path, tmp_path / "missing.yaml"):
-        with pytest.raises(InputError, match="cannot be read") as error:
+        with pytest.raises(InputError) as error:
             read_config(path)
         assert error.value.path == str(path)
     (tmp_path / "latin.yaml").write_bytes("output: \u00fc".encode("latin-1"))
