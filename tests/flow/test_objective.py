@@ -49,7 +49,7 @@ def network(x):
     return torch.tanh(1.5 * x.real) + 1j * torch.sin(x.imag + 0.7 * mixed.real) + 0.3 * x.conj()
 
 
-@pytest.mark.parametrize("t", [0.0, 0.4])
+@pytest.mark.parametrize("t", [pytest.param(0.0, marks=pytest.mark.soak), 0.4])
 def test_with_its_divergence_the_loss_is_unbiased(operator, rng, t):
     """E⟨D − x₀, W (D − x₀)⟩ = E[loss + 2σ₀²(1−t) Re⟨b, J b⟩] + const, noise and x₁ drawn anew, x₀ fixed."""
     sigma, draws, filter_ = 0.6, 40_000, FILTERS["damped"]

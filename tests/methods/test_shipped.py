@@ -47,6 +47,7 @@ def test_a_phantom(ellipses, noise):
     assert gain(scan) > -WORSE
 
 
+@pytest.mark.soak
 def test_upside_down():
     image = upmri.demo.brain()
     assert gain(upmri.simulate(image[:, ::-1], coils=8, acceleration=4)) > -WORSE
@@ -63,7 +64,7 @@ def test_another_phase(change):
     assert gain(upmri.simulate(image, coils=8, acceleration=4)) > -WORSE
 
 
-@pytest.mark.parametrize("factor", [1e4, 1e-4])
+@pytest.mark.parametrize("factor", [1e4, pytest.param(1e-4, marks=pytest.mark.soak)])
 def test_other_units(factor):
     scan = brain()
     image, other = (

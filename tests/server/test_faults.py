@@ -118,6 +118,7 @@ def test_a_client_that_only_stops_to_send_gets_its_images(server, held):
     assert sum(message.kind == Kind.IMAGE for message in found) == 3
 
 
+@pytest.mark.soak
 def test_time_limits(start, peer, shepp_logan, small, messages, check_other):
     """Of a worker that takes too long, of a client that does not read, and of streams that do not end."""
     limits = {"frame_seconds": 2, "idle_seconds": 1.5, "out_bytes": 10**6, "linger_seconds": 0.5, "drain_seconds": 0.5}

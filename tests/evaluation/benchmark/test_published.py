@@ -67,7 +67,13 @@ def cmrxrecon(tmp_path, monkeypatch):
 
 
 @pytest.mark.filterwarnings("ignore:.*phase-encoding lines are in no")
-@pytest.mark.parametrize(("name", "acs"), [("fastmri_brain", {4: 30, 8: 15}), ("cmrxrecon_mapping", {4: 24, 8: 24})])
+@pytest.mark.parametrize(
+    ("name", "acs"),
+    [
+        ("fastmri_brain", {4: 30, 8: 15}),
+        pytest.param("cmrxrecon_mapping", {4: 24, 8: 24}, marks=pytest.mark.soak),
+    ],
+)
 def test_from_files_to_tables(name, acs, request, tmp_path, monkeypatch):
     request.getfixturevalue("fastmri" if name == "fastmri_brain" else "cmrxrecon")
     monkeypatch.chdir(tmp_path)
