@@ -87,8 +87,8 @@ def npz_header(archive: zipfile.ZipFile, name: str) -> NpyHeader:
 def read_npz(archive: zipfile.ZipFile, header: NpyHeader, keep: slice | None = None) -> NDArray[Any]:
     """Read an array of an .npz file, or some of its first axis: start:stop:step, all ≥ 0.
 
-    A zip archive is read from its beginning to its end; what is not kept is not held in memory, unless the array lies
-    in column-major order.
+    A zip archive is read from its beginning to its end; parts that are not needed are not held in memory, unless the
+    array lies in column-major order.
     """
     with guard.library(header.name):
         stream = archive.open(f"{header.name}.npy")

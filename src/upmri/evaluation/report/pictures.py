@@ -23,7 +23,7 @@ from upmri.physics.fourier import fft2c
 Pairs = list[tuple[str, str]]
 
 _WHITE = 0.995  # quantile of |x| that is white in the first window, as in the figures
-_SIGNAL = 0.01  # fraction of white; below it the phase is noise and is not kept
+_SIGNAL = 0.01  # fraction of white; below it the phase is noise and is not shown
 _DECADES = 6.0  # decades of k-space below its peak that are kept
 
 
