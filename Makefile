@@ -39,12 +39,13 @@ coverage: $(READY)
 docs: $(VENV)-docs/.ready
 	OMP_NUM_THREADS=1 $(VENV)-docs/bin/python -m sphinx -E -W --keep-going -n -q docs docs/_build/html
 
-# Wheel and sdist, and the wheel in an environment that has nothing else.
+# Wheel and sdist, the wheel in an environment that has nothing else, and the list of what that environment holds (SBOM).
 dist: $(READY)
 	rm -rf dist build/dist
 	$(BIN)/python -m build --no-isolation --outdir dist
-	$(PYTHON) -m venv build/dist
-	build/dist/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt dist/*.whl
+	$(call packages,build/dist,run,--report build/locked.json)
+	$(call pip,build/dist) --no-deps dist/*.whl
+	build/dist/bin/python packaging/sbom.py dist/*.whl build/locked.json
 	cd build && dist/bin/upmri doctor && dist/bin/upmri demo --out demo
 
 bench: $(VENV)-bench/.ready
@@ -55,18 +56,30 @@ clean:
 	rm -rf $(VENV) $(VENV)-bench $(VENV)-docs demo dist build htmlcov docs/_build docs/gallery .pytest_cache .mypy_cache .ruff_cache
 
 # The stamp is newer than what it was made from, so a second run installs nothing.
-$(READY): pyproject.toml constraints.txt
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
-	touch $@
+$(READY): pyproject.toml constraints.txt $(wildcard requirements/*.txt)
+	$(call environment,$(VENV),dev)
 
-$(VENV)-docs/.ready: pyproject.toml constraints.txt
-	$(PYTHON) -m venv $(VENV)-docs
-	$(VENV)-docs/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[docs]"
-	touch $@
+$(VENV)-docs/.ready: pyproject.toml constraints.txt $(wildcard requirements/*.txt)
+	$(call environment,$(VENV)-docs,docs)
 
 # The peers import torchvision, which must stay out of the project's own environment.
-$(VENV)-bench/.ready: pyproject.toml constraints.txt
-	$(PYTHON) -m venv $(VENV)-bench
-	$(VENV)-bench/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[bench]"
-	touch $@
+$(VENV)-bench/.ready: pyproject.toml constraints.txt $(wildcard requirements/*.txt)
+	$(call environment,$(VENV)-bench,bench)
+
+pip = $(1)/bin/python -m pip install --quiet --disable-pip-version-check
+
+# An environment with the packages of requirements/NAME.txt: pip refuses a file that has none of the SHA-256 listed there.
+# torch has another file for every device, and pip takes the one of this machine's index; so it is pinned by its version alone.
+define packages
+	$(PYTHON) -m venv $(1)
+	$(call pip,$(1)) --require-hashes --no-deps -r requirements/$(2).txt $(3)
+	$(call pip,$(1)) -c constraints.txt torch
+endef
+
+# The same with the project itself, built by the locked build tools, and a check that nothing is missing.
+define environment
+	$(call packages,$(1),$(2),)
+	$(call pip,$(1)) --no-deps --no-build-isolation -e .
+	$(1)/bin/python -m pip check --disable-pip-version-check
+	touch $(1)/.ready
+endef
