@@ -157,4 +157,4 @@ def test_values_that_are_none_are_refused(tmp_path, gaussian, refuse):
     kspace = gaussian(4, 4, 1, 2)
     kspace[0, 0] = np.nan
     refuse(write(tmp_path / "x.cfl", kspace), "finite", field="kspace")
-    refuse(write(tmp_path / "y.cfl", 0 * gaussian(4, 4, 1, 2)), "slice 0", field="mask")
+    assert not load(write(tmp_path / "y.cfl", 0 * gaussian(4, 4, 1, 2))).mask.any()

@@ -278,3 +278,24 @@ def test_attributes_are_short_and_of_fixed_length(tmp_path):
             with pytest.raises(InputError) as error:
                 hdf5.short_attribute(file, name)
             assert error.value.field == name
+
+
+def test_a_file_of_countless_small_chunks_is_refused(victim, refuse):
+    """Each takes far more memory and time than the number that it holds."""
+    with h5py.File(victim, "r+") as file:
+        del file["kspace"]
+        made = file.create_dataset("kspace", (5, 3, 1024, 32), "c8", chunks=(1, 1, 1, 1))
+        made[0, 0, :300] = 1
+    refuse(victim, "491520 chunks", field="kspace")
+
+
+@pytest.mark.parametrize("change", [-512, -1, 1, 512])
+def test_a_chunk_without_filters_has_exactly_its_length(victim, refuse, change):
+    """The HDF5 library would read a longer one over other memory, and fill up a shorter one with it."""
+    with h5py.File(victim, "r+") as file:
+        shape = file["kspace"].shape
+        del file["kspace"]
+        made = file.create_dataset("kspace", shape, "c8", chunks=shape)
+        size = made.nbytes
+        made.id.write_direct_chunk((0, 0, 0, 0), bytes(size + change))
+    refuse(victim, f"{size} bytes is stored in {size + change}", field="kspace")

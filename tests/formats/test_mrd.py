@@ -566,6 +566,20 @@ def test_coils_are_whitened_in_the_bandwidth_of_imaging(tmp_path, dwell, band):
     assert (covariance - torch.eye(2)).abs().max() < 0.1
 
 
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_noise_samples_that_are_not_finite_are_left_out(tmp_path, value):
+    good, wrong = correlated(4000), correlated(50)
+    lines, header = readouts(correlated(400 * LINES).reshape(2, LINES, 400)), xml(400, cut=1)
+    finite = np.delete(np.hstack([good, wrong]), 4007, 1)
+    expected = load(write(tmp_path / "good.h5", [readout(finite, flags=[19]), *lines], header))
+    wrong[1, 7] = value
+    noise = [readout(part, flags=[19]) for part in (good, wrong)]
+    with pytest.warns(UserWarning, match="1 of 4050 noise samples are not finite and are left out"):
+        scan = load(write(tmp_path / "x.h5", noise + lines, header))
+    assert torch.equal(scan.kspace, expected.kspace)
+
+
+@pytest.mark.filterwarnings("ignore:64 of 64 noise samples")
 @pytest.mark.parametrize("noise", [np.zeros((2, 64)), np.ones((2, 3)), np.ones((2, 64)), np.full((2, 64), np.nan)])
 def test_noise_that_tells_nothing_is_not_used(tmp_path, truth, noise):
     scan = load(write(tmp_path / "x.h5", [readout(noise, flags=[19]), *readouts(measured(truth))]))

@@ -58,6 +58,7 @@ def test_slices_one_by_one_are_those_read_at_once(tmp_path, scan, suffix, slices
     assert {one.spacing for one in (together, *apart)} == {(1.0, 2.5, 2 / 3 if slices == "::2" else 1 / 3)}
 
 
+@pytest.mark.filterwarnings("ignore:maps")  # they are random numbers
 def test_a_reconstruction_of_some_slices_lies_where_they_do(tmp_path, scan):
     place = {"position": [1, 2, 3], "readout": [0, 1, 0], "phase": [0, 0, 1], "slice": [1, 0, 0]}
     with open_source(replace(scan, meta={"geometry": place}).save(tmp_path / "x.h5")) as source:

@@ -20,6 +20,8 @@ from importlib import metadata, resources
 from pathlib import Path
 from typing import Any
 
+from upmri.cli import probes
+from upmri.core import fork_server
 from upmri.core.errors import InputError
 from upmri.core.version import __version__
 
@@ -34,33 +36,6 @@ PROGRAMS = ("bart", "chromium", "dciodvfy", "dcm2niix", "ismrmrd_generate_cartes
 _IMPORTED_AS = {"pyyaml": "yaml"}
 _PAGE = ("page.html", "page.css", "script/start.js")
 _SECONDS = 120  # time limit of a process that imports packages; a cold disk is slow
-
-# The separate process: import each module that is named and print one line for each, with its error or null.
-_IMPORT = """
-import importlib, json, sys
-for name in sys.argv[1:]:
-    try:
-        importlib.import_module(name)
-        error = None
-    except BaseException as caught:
-        error = f"{type(caught).__name__}: {caught}"
-    print("@" + json.dumps(error), flush=True)
-"""
-_TORCH = """
-import json, torch
-def tried(device):
-    try:
-        x = torch.eye(4, dtype=torch.complex64, device=device)
-        torch.linalg.cholesky(torch.fft.ifft2(torch.fft.fft2(x)) + x).sum().item()
-    except Exception as caught:
-        return f"{type(caught).__name__}: {caught}"
-facts = {"threads": torch.get_num_threads(), "cpu": tried("cpu"), "cuda": torch.version.cuda, "devices": []}
-for i in range(torch.cuda.device_count() if torch.cuda.is_available() else 0):
-    free, total = torch.cuda.mem_get_info(i)
-    facts["devices"].append({"name": torch.cuda.get_device_name(i), "gib": round(total / 2**30, 1),
-                             "free_gib": round(free / 2**30, 1), "error": tried(f"cuda:{i}")})
-print("@" + json.dumps(facts), flush=True)
-"""
 
 
 @dataclass(frozen=True)
@@ -97,6 +72,7 @@ class Diagnosis:
     devices: list[dict[str, Any]] = field(default_factory=list)
     memory_gib: float | None = None
     free_memory_gib: float | None = None
+    protections: list[str] = field(default_factory=list)
     weights: list[str] = field(default_factory=list)
     environment: dict[str, str] = field(default_factory=dict)
     programs: dict[str, bool] = field(default_factory=dict)
@@ -122,6 +98,7 @@ def examine() -> Diagnosis:
     _check_packages(found)
     if not any(p.name == "torch" and (p.version is None or p.error) for p in found.packages):
         _check_torch(found)
+        _check_reading(found)
     _check_files(found)
     return found
 
@@ -187,7 +164,7 @@ def _import(modules: Sequence[str]) -> list[str | None]:
     """Import modules one after the other in a separate process; return the error of each, or None."""
     errors: list[str | None] = []
     while len(errors) < len(modules):
-        lines, end = _run(_IMPORT, modules[len(errors) :])
+        lines, end = _run(probes.IMPORT, modules[len(errors) :])
         errors += [None if line is None else _anonymous(line) for line in lines]
         if len(errors) < len(modules):
             errors.append(end)  # this module ended the process; continue with the next
@@ -195,7 +172,7 @@ def _import(modules: Sequence[str]) -> list[str | None]:
 
 
 def _check_torch(found: Diagnosis) -> None:
-    facts, end = _run(_TORCH, ())
+    facts, end = _run(probes.TORCH, ())
     if not facts:
         found.problems.append(Finding(f"torch cannot be used: {end}", "reinstall torch for this machine"))
         return
@@ -209,6 +186,14 @@ def _check_torch(found: Diagnosis) -> None:
             what = f"cuda:{i} ({device['name']}) cannot be used: {device['error']}"
             remedy = "use --device cpu, or a torch that was built for this device and its driver"
             found.problems.append(Finding(what, remedy, essential=False))
+
+
+def _check_reading(found: Diagnosis) -> None:
+    facts, end = _run(probes.READING, ()) if fork_server.can_fork() else ([], "this system has no fork")
+    found.protections = facts[0] if facts else []
+    if not facts:
+        what = f"no process of its own for reading files: {end}"
+        found.problems.append(Finding(what, "UPMRI_TRUSTED=1 reads them without", essential=False))
 
 
 def _run(code: str, words: Sequence[str]) -> tuple[list[Any], str]:

@@ -9,6 +9,7 @@ import typer
 
 from upmri.cli import console
 from upmri.cli.options import Json, app
+from upmri.core import fork_server
 
 if TYPE_CHECKING:
     from upmri.cli.diagnosis import Diagnosis
@@ -54,6 +55,10 @@ def _lines(found: Diagnosis) -> list[tuple[str, str]]:
         installed = bool(packages) and all(p.version for p in packages)
         state = ", ".join(f"{p.name} {p.version}" for p in packages) if installed else f"pip install 'upmri[{extra}]'"
         lines.append((f"extra {extra}", f"{FEATURES[extra]}: {state}"))
+    limits = f"in a process with limits: {', '.join(found.protections) or 'none'}"
+    lines.append(
+        ("files are read", limits if fork_server.wanted() else "in this process (UPMRI_TRUSTED=1, or no fork)")
+    )
     lines.append(("weights", ", ".join(found.weights) or "none"))
     lines += list(found.environment.items())
     named = [name for name, installed in found.programs.items() if installed]

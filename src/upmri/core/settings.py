@@ -31,7 +31,7 @@ _Place = tuple[int | str, ...]
 _EXPONENT = re.compile(r"[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$")
 
 # Limits on files of settings: bytes of one, characters of one with its aliases replaced, files based on each other.
-_MOST_BYTES, _MOST_CHARACTERS, _MOST_BASES = 2**20, 2**22, 16
+_MOST_BYTES, _MOST_CHARACTERS, _MOST_BASES = 2**18, 2**22, 16
 
 # What is expected, by pydantic's type of error.
 _EXPECTED = {

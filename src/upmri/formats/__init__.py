@@ -11,9 +11,11 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from upmri.core import fork_server
 from upmri.core.errors import InputError
 from upmri.core.scan import Reconstruction, Scan
-from upmri.formats import atomic, guard, hdf5, images, native, registry
+from upmri.formats import atomic, guard, images, reading, registry
+from upmri.formats.child import remote
 from upmri.formats.guard import MAX_BYTES
 from upmri.formats.registry import Writer, register
 from upmri.formats.source import Reader, SliceSelection, Source
@@ -69,30 +71,33 @@ def open_source(path: str | Path, *, max_bytes: int = MAX_BYTES) -> Source:
     ...         scan = source.read(index)
     """
     path = Path(path)
+    if not fork_server.wanted():
+        return reading.open_here(path, max_bytes)
     with guard.naming(path):
         head = guard.head(path)
-        for reader in registry.readers():
+        own = registry.registered()
+        for reader in own:  # code of the program itself, which a child does not have
             if reader.recognise(path, head):
                 return reader.open_source(path, max_bytes)
-        known = " or ".join(reader.READS for reader in registry.readers())
-        raise InputError(f"not a kind of file that is known; expected {known}")
+        return remote.RemoteSource(path, max_bytes, [reader.READS for reader in own])
 
 
 def load_reconstruction(path: str | Path, *, max_bytes: int = MAX_BYTES) -> Reconstruction:
     """Read a reconstruction that was saved as .h5."""
     path = Path(path)
+    if not fork_server.wanted():
+        return reading.read_reconstruction_here(path, max_bytes)
     with guard.naming(path):
         guard.head(path)
-        if not hdf5.is_hdf5(path):
-            raise InputError("expected a reconstruction that UPMRI saved as .h5")
-        return native.read_reconstruction(path, max_bytes)
+        return remote.reconstruction_from_child(path, max_bytes)
 
 
 def load_images(path: str | Path, *, max_bytes: int = MAX_BYTES) -> NDArray[Any]:
     """Read images, magnitude or complex, as (slice, row, column), from .npy or NIfTI, recognised by content."""
     path = Path(path)
     with guard.naming(path):
-        return images.read_images(path, max_bytes)
+        guard.head(path)
+        return (remote.images_from_child if fork_server.wanted() else images.read_images)(path, max_bytes)
 
 
 def save(

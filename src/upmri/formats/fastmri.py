@@ -102,7 +102,7 @@ class FastMRISource(hdf5.Hdf5Source):
         for out, row in zip(kspace, rows, strict=True):
             raw = self._kspace.read(slice(row, row + 1, 1), max_bytes=self.max_bytes)[0]
             with np.errstate(over="ignore"):  # what is too large becomes infinite, which a Scan refuses
-                raw = torch.from_numpy(raw.astype(np.complex64))
+                raw = torch.from_numpy(raw.astype(np.complex64, copy=False))
             stray |= (raw != 0).flatten(0, 1).any(0)
             out[:] = without_oversampling(raw, self.matrix[0], -2)
         stray[self._measured] = False

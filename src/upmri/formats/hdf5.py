@@ -27,6 +27,8 @@ _HOPS = 16
 _GROUPS = 64
 # The most bytes of chunks per byte of the array, for what is not small: chunks that extend beyond its edges.
 _CHUNKS_FOLD, _CHUNKS_SMALL = 64, 2**26
+# The most chunks of an array, and for large arrays the fewest bytes of one: each costs as much as a hundred numbers.
+_CHUNKS_MOST, _CHUNK_BYTES = 2**17, 2**10
 
 
 class Hdf5Source(Source):
@@ -89,11 +91,11 @@ class StoredArray:
         """Put the array together from its chunks, which are stored whole also where they extend beyond its edge."""
         size = math.prod(shape) * self.dtype.itemsize
         guard.check_bytes(f"{self.name}: one chunk", size, max_bytes)
-        padded = (
-            math.prod(-(-n // step) * step for n, step in zip(self.shape, shape, strict=True)) * self.dtype.itemsize
-        )
-        if padded > max(_CHUNKS_SMALL, _CHUNKS_FOLD * self.nbytes):  # all of it is decoded, for a few elements
-            raise InputError(f"{padded} bytes of chunks for an array of {self.nbytes}", field=self.name)
+        count = math.prod(-(-n // step) for n, step in zip(self.shape, shape, strict=True))
+        if count * size > max(_CHUNKS_SMALL, _CHUNKS_FOLD * self.nbytes):  # all of it is decoded, for a few elements
+            raise InputError(f"{count * size} bytes of chunks for an array of {self.nbytes}", field=self.name)
+        if count > max(_CHUNKS_MOST, self.nbytes // _CHUNK_BYTES):
+            raise InputError(f"{count} chunks, of {size} bytes each, are too many", field=self.name)
         with guard.library(self.name):
             out = np.full([len(at) for at in kept], self.dataset.fillvalue, self.dtype)
         if not out.size:
@@ -123,7 +125,9 @@ class StoredArray:
     def _read_chunk(self, first: tuple[int, ...], mask: int, stored: int, size: int) -> NDArray[Any]:
         """Return the elements of a chunk, in one axis; its stored length is checked before memory is taken."""
         used = tuple(number for at, number in enumerate(self.filters) if not mask >> at & 1)
-        if not 0 < stored <= hdf5_filters.longest_chunk(size):
+        # Without filters the HDF5 library takes memory for the declared length, and writes as much there as is stored.
+        fits = 0 < stored <= hdf5_filters.longest_chunk(size) if self.filters else stored == size
+        if not fits:
             raise InputError(f"damaged: a chunk of {size} bytes is stored in {stored}", field=self.name)
         with guard.library(self.name):
             _, raw = self.dataset.id.read_direct_chunk(first)

@@ -19,6 +19,7 @@ from upmri.formats import guard, hdf5, heap
 from upmri.formats.acquisitions import AcquisitionSource, header_columns
 from upmri.formats.grid import Ints
 from upmri.formats.mrd_header import MrdHeader
+from upmri.formats.source import Acquisitions
 
 READS = "ISMRMRD (MRD) raw data"
 _XML_BYTES = 2**22
@@ -47,23 +48,42 @@ class MrdSource(AcquisitionSource):
             values = stored.gather(self._references[rows], self._type, (self.coils, 2 * samples))
         return values.astype(np.float32, copy=False).view(np.complex64)
 
+    def acquisitions(self) -> Acquisitions:
+        """Return all of the file as it is stored, to be sent."""
+        with guard.naming(self.path):
+            xml, elements, kind, _ = _contents(self.path, self.max_bytes)
+            heads = _packed(elements["head"])
+
+        def samples() -> Iterator[bytes]:
+            with guard.naming(self.path), heap.Heap(self.path) as stored:
+                for reference in elements["data"]:
+                    guard.check_bytes("a readout", int(reference["length"]) * kind.itemsize, self.max_bytes)
+                    raw = stored.take(reference, kind.itemsize)
+                    yield np.frombuffer(raw, kind).astype("<f4", copy=False).tobytes()
+
+        return Acquisitions(xml, heads, samples())
+
 
 open_source = MrdSource
 
 
-def acquisitions(path: Path, max_bytes: int) -> tuple[bytes, NDArray[Any], Iterator[bytes]]:
-    """Return all of a file as it is stored, to be sent: the XML, the headers, and one by one their samples."""
-    with guard.naming(path):
-        xml, elements, kind, _ = _contents(path, max_bytes)
+def _packed(heads: NDArray[Any]) -> NDArray[Any]:
+    """Return headers in the byte layout of MRD messages; trajectories are not sent."""
+    import ismrmrd
 
-    def samples() -> Iterator[bytes]:
-        with guard.naming(path), heap.Heap(path) as stored:
-            for reference in elements["data"]:
-                guard.check_bytes("a readout", int(reference["length"]) * kind.itemsize, max_bytes)
-                raw = stored.take(reference, kind.itemsize)
-                yield np.frombuffer(raw, kind).astype("<f4", copy=False).tobytes()
+    out = np.zeros(len(heads), np.dtype(ismrmrd.AcquisitionHeader))
+    _copy_fields(heads, out)
+    out["trajectory_dimensions"] = 0
+    return out
 
-    return xml, elements["head"], samples()
+
+def _copy_fields(one: NDArray[Any], other: NDArray[Any]) -> None:
+    for name in other.dtype.names or ():
+        if name in (one.dtype.names or ()):
+            if other.dtype[name].names:
+                _copy_fields(one[name], other[name])
+            elif one[name].shape == other[name].shape:
+                other[name] = one[name]
 
 
 # --- what the file holds ----------------------------------------------------------------------------------------------

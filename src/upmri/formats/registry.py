@@ -123,6 +123,11 @@ def register(
         _writers[suffix.lower()] = WrittenFormat(writer, complex_writer)
 
 
+def registered() -> tuple[Reader, ...]:
+    """Return the readers that the program registered, in the order in which they are asked."""
+    return tuple(_registered)
+
+
 def readers() -> Iterator[Reader]:
     """Yield all readers in the order in which they are asked; installed packages are loaded when it comes to them."""
     yield from (*_registered, *_OWN_READERS)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import operator
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
-from typing import ClassVar, Protocol, Self
+from typing import Any, Protocol, Self
+
+from numpy.typing import NDArray
 
 from upmri.core import geometry
 from upmri.core.errors import InputError
@@ -17,6 +19,19 @@ from upmri.formats import guard
 
 SliceSelection = int | slice | str | None
 """Which slices to read: all (None), one (3), a range (``slice(3, 7)``), or either as text ("3", "3:7")."""
+
+
+@dataclass(frozen=True)
+class Acquisitions:
+    """All readouts of an ISMRMRD file, to be sent on.
+
+    ``heads`` are in the layout of ``ismrmrd.AcquisitionHeader``; ``samples`` gives those of one readout after another,
+    complex64 as (channel, sample).
+    """
+
+    xml: bytes
+    heads: NDArray[Any]
+    samples: Iterator[bytes]
 
 
 class Source(ABC):
@@ -39,7 +54,7 @@ class Source(ABC):
         Most bytes of memory for one ``read``.
     """
 
-    format: ClassVar[str]
+    format: str
     slices: int
     coils: int
     matrix: tuple[int, int]
@@ -66,9 +81,16 @@ class Source(ABC):
     def each(self, slices: SliceSelection = None) -> Iterator[Scan]:
         """Read these slices one by one; the spacing of each is that between them."""
         wanted = self.indices(slices)
-        step = self._step(wanted)
         for index in wanted:
-            yield _cut(self.read(index), 0, step)
+            yield self.read_one(index, wanted)
+
+    def read_one(self, index: int, among: range) -> Scan:
+        """Read one slice of several; its spacing is that between them."""
+        return _cut(self.read(index), 0, self._step(among))
+
+    def acquisitions(self) -> Acquisitions | None:
+        """Return the readouts as they are stored, to be sent on; None where the format does not store ISMRMRD's."""
+        return None
 
     @abstractmethod
     def _read(self, keep: slice) -> Scan:

@@ -1,0 +1,31 @@
+"""Files read in this process: the readers are asked one after the other which of them knows the file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from upmri.core.errors import InputError
+from upmri.core.scan import Reconstruction
+from upmri.formats import guard, hdf5, native, registry
+from upmri.formats.source import Source
+
+
+def open_here(path: Path, max_bytes: int, also: Sequence[str] = ()) -> Source:
+    """Open a scan; ``also``: what readers that were asked before read, for the message when none knows the file."""
+    with guard.naming(path):
+        head = guard.head(path)
+        for reader in registry.readers():
+            if reader.recognise(path, head):
+                return reader.open_source(path, max_bytes)
+        known = " or ".join([*also, *(reader.READS for reader in registry.readers())])
+        raise InputError(f"not a kind of file that is known; expected {known}")
+
+
+def read_reconstruction_here(path: Path, max_bytes: int) -> Reconstruction:
+    """Read a reconstruction that was saved as .h5."""
+    with guard.naming(path):
+        guard.head(path)
+        if not hdf5.is_hdf5(path):
+            raise InputError("expected a reconstruction that UPMRI saved as .h5")
+        return native.read_reconstruction(path, max_bytes)
