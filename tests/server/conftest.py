@@ -224,7 +224,7 @@ def repeated(shepp_logan) -> Path:
 def messages_of(path: Path) -> list[bytes]:
     """The header and the readouts of a file."""
     with upmri.formats.open_source(path) as source:
-        return list(sending.messages(source, path, None, upmri.formats.MAX_BYTES))
+        return list(sending.messages(source, None))
 
 
 @pytest.fixture(scope="session")

@@ -28,14 +28,14 @@ class FakeDispatcher:
     """Answers each frame with an image of ones."""
 
     def __init__(self):
-        self.forgotten, self.error = [], None
+        self.forgotten, self.error, self.found = [], None, {}
 
     def submit(self, stream, frame):
         if self.error is not None:
             raise self.error
         answer = {
-            "index": 0, "settings": {"model": "brain"}, "place": None, "spacing": None, "volume": False, "readouts": 1,
-            "shape": [4, 3], "seconds": 0.25,
+            "index": 0, "settings": {"model": "brain"}, "found": self.found, "place": None, "spacing": None,
+            "volume": False, "readouts": 1, "shape": [4, 3], "seconds": 0.25,
         }  # fmt: skip
         stream.deliver(frame, answer, [np.ones((4, 3), np.complex64).data])
 
@@ -43,10 +43,10 @@ class FakeDispatcher:
         if stream.fault:
             raise stream.fault
 
-    def forget(self, stream):
+    def forget(self, stream, late):  # noqa: ARG002
         self.forgotten.append(stream.number)
 
-    def wake(self):
+    def wake(self, stream):
         pass
 
 
@@ -146,6 +146,20 @@ def test_noise_that_is_not_finite_is_left_out_with_a_warning(make_xml, make_head
     assert kept == [2 * good.tobytes()] * 2
     assert sum("noise readouts that are not finite are left out" in message.text for message in found) == 1
     assert sum(message.kind == Kind.IMAGE for message in found) == 2
+
+
+def test_faults_of_the_data_are_warnings(make_xml, lines):
+    dialogue = Dialogue()
+    dialogue.dispatcher.found = {"left_out_coils": [3]}
+    found = dialogue.run(GO, wire.header_message(make_xml()), *lines, wire.close_message())
+    images = [message for message in found if message.kind == Kind.IMAGE]
+    assert len(images) == 2
+    texts = [message.text for message in found if "warning" in message.text]
+    assert texts == ["warning: slice 0: coil 3 would spoil the image and is left out"]  # once a stream
+    dialogue = Dialogue()
+    dialogue.dispatcher.found = {"empty_slices": [0]}
+    found = dialogue.run(GO, wire.header_message(make_xml()), *lines, wire.close_message())
+    assert sum("nothing was sampled, the image is 0" in message.text for message in found) == 2
 
 
 def test_a_token_is_needed_once(make_xml, lines):

@@ -21,10 +21,11 @@ class Fake:
     """A worker that answers when the test allows it."""
 
     alive = ready = True
+    failed = False
 
     def __init__(self):
         self.jobs, self.go, self.answer, self.restarts = [], threading.Semaphore(0), None, 0
-        self.seconds = []
+        self.seconds, self.moves, self.parts = [], 0, 1
         self.taken = threading.Semaphore(0)
 
     def start(self):
@@ -39,26 +40,28 @@ class Fake:
         return -9
 
     def interrupt(self):
+        self.moves += 1
         self.answer = EOFError()
         self.go.release()
 
-    def ask(self, job, buffers, seconds):
+    def ask(self, job, buffers, seconds, in_all):
         self.jobs.append((job, buffers))
-        self.seconds.append(seconds)
+        self.seconds.append(min(seconds, in_all))
         self.taken.release()
-        self.go.acquire()
-        if isinstance(self.answer, Exception):
-            error, self.answer = self.answer, None
-            raise error
-        yield self.answer or {"settings": {}, "seconds": 0.0, "last": True}, []
+        for _ in range(self.parts):
+            self.go.acquire()
+            if isinstance(self.answer, Exception):
+                error, self.answer = self.answer, None
+                raise error
+            yield self.answer or {"settings": {}, "seconds": 0.0, "last": True}, []
 
 
 class Client:
     """A stream that counts."""
 
-    def __init__(self, number):
-        self.number, self.order, self.model, self.fault = number, Order(method="sense"), None, None
-        self.work_seconds = 0.0
+    def __init__(self, number, peer="127.0.0.1", **settings):
+        self.peer, self.work_seconds = peer, 0.0
+        self.number, self.order, self.model, self.fault = number, Order(method="sense", **settings), None, None
         self.lines = SimpleNamespace(xml=b"<x/>", noise=Rows())
         self.got, self.done = [], threading.Semaphore(0)
 
@@ -82,6 +85,7 @@ def setting():
 
 @pytest.fixture
 def two():
+    """A worker for short frames and one for long ones."""
     workers = [Fake(), Fake()]
     dispatcher = Dispatcher(workers, Limits(ahead=2), Counters())
     dispatcher.start()
@@ -106,7 +110,8 @@ def test_streams_take_turns(setting):
         worker.go.release()
     dispatcher.finish(long)
     dispatcher.finish(short)
-    assert [job["stream"] for job, _ in worker.jobs] == [1, 1, 2, 1, 2]
+    order = [job["stream"] for job, _ in worker.jobs]
+    assert (order[:2], sorted(order)) == ([1, 2], [1, 1, 1, 2, 2])
     assert (len(long.got), len(short.got)) == (3, 2)
 
 
@@ -130,15 +135,18 @@ def test_a_stream_waits_when_its_queue_is_full(setting):
     assert [key[-1] for key in stream.got] == [0, 1, 2, 3]
 
 
-def test_a_slow_frame_does_not_delay_other_streams(two):
-    dispatcher, workers = two
+def test_a_slow_frame_does_not_delay_other_streams():
+    """Of three workers two take short frames."""
+    workers = [Fake(), Fake(), Fake()]
+    dispatcher = Dispatcher(workers, Limits(ahead=2), Counters())
+    dispatcher.start()
     slow, fast = Client(1), Client(2)
     dispatcher.submit(slow, frame(0))
     dispatcher.submit(slow, frame(1))  # waits for the first one, though a worker is free
     while not any(worker.jobs for worker in workers):
         time.sleep(0.001)
     [busy] = [worker for worker in workers if worker.jobs]
-    [free] = [worker for worker in workers if worker is not busy]
+    [free] = [worker for worker in workers[:2] if worker is not busy]
     for number in range(3):
         free.go.release()
         dispatcher.submit(fast, frame(number))
@@ -146,21 +154,82 @@ def test_a_slow_frame_does_not_delay_other_streams(two):
     assert (len(fast.got), slow.got) == (3, [])
     assert [job["stream"] for job, _ in free.jobs] == [2, 2, 2]
     busy.go.release()
-    for worker in workers:  # whichever takes the second
+    for worker in workers[:2]:  # whichever takes the second
         worker.go.release()
     dispatcher.finish(slow)
     assert [key[-1] for key in slow.got] == [0, 1]
+    dispatcher.stop()
 
 
-def test_a_worker_that_cannot_start_leaves_the_frames_to_the_other(two):
-    dispatcher, (broken, fine) = two
-    broken.alive, broken.restart = False, lambda: False
-    stream = Client(1)
+def test_a_frame_gives_way_and_is_done_again(two, monkeypatch, caplog):
+    dispatcher, (short, long) = two
+    slow, other = Client(1, "127.0.0.1"), Client(2, "127.0.0.2")
+    dispatcher.submit(slow, frame(1))
+    assert short.taken.acquire(timeout=GUARD)
+    dispatcher.submit(other, frame(2))
+    dispatcher.watch()
+    assert not short.moves
+    now = time.monotonic()
+    monkeypatch.setattr(time, "monotonic", lambda: now + 11)
+    with caplog.at_level("INFO", "upmri.server"):
+        dispatcher.watch()
+        assert short.taken.acquire(timeout=GUARD)
+    assert (short.moves, long.moves, short.restarts) == (1, 0, 1)
+    assert [record.facts["moved"] for record in caplog.records] == [1]
+    for worker in (short, long):
+        worker.go.release()
+    dispatcher.finish(other)
+    dispatcher.finish(slow)
+    assert [[job["stream"] for job, _ in worker.jobs] for worker in (short, long)] == [[1, 2], [1]]
+    assert (slow.got, other.got) == ([(0, 0, 0, 0, 1)], [(0, 0, 0, 0, 2)])
+    assert (slow.fault, other.fault) == (None, None)
+
+
+def test_images_of_a_volume_are_made_once(two, monkeypatch):
+    """The worker that continues leaves out those that were made."""
+    dispatcher, (short, long) = two
+    volume, other = Client(1, "127.0.0.1"), Client(2, "127.0.0.2")
+    short.parts = 2
+    dispatcher.submit(volume, frame(0))
+    assert short.taken.acquire(timeout=GUARD)
+    short.go.release()
+    assert volume.done.acquire(timeout=GUARD)  # the first of two
+    dispatcher.submit(other, frame(0))
+    now = time.monotonic()
+    monkeypatch.setattr(time, "monotonic", lambda: now + 11)
+    dispatcher.watch()
+    for worker in (short, short, long):
+        worker.go.release()
+    for stream in (volume, other):
+        dispatcher.finish(stream)
+    assert [job["skip"] for worker in (short, long) for job, _ in worker.jobs if job["stream"] == 1] == [0, 1]
+    assert (len(volume.got), volume.fault) == (2, None)
+
+
+def test_long_settings_have_a_worker_of_their_own(two):
+    dispatcher, (short, long) = two
+    costly, fast = Client(1, "127.0.0.1", samples=8), Client(2, "127.0.0.2")
+    dispatcher.submit(costly, frame(0))
+    assert long.taken.acquire(timeout=GUARD)
+    dispatcher.submit(fast, frame(0))
+    assert short.taken.acquire(timeout=GUARD)
+    for worker in (short, long):
+        worker.go.release()
+    dispatcher.finish(costly)
+    dispatcher.finish(fast)
+
+
+@pytest.mark.parametrize("settings", [{}, {"samples": 8}])
+@pytest.mark.parametrize("broken", [0, 1])
+def test_a_worker_that_cannot_start_leaves_the_frames_to_the_other(two, settings, broken):
+    dispatcher, workers = two
+    workers[broken].alive, workers[broken].failed, workers[broken].restart = False, True, lambda: False
+    stream = Client(1, **settings)
     for number in range(3):
-        fine.go.release()
+        workers[1 - broken].go.release()
         dispatcher.submit(stream, frame(number))
     dispatcher.finish(stream)
-    assert (len(stream.got), len(broken.jobs)) == (3, 0)
+    assert (len(stream.got), len(workers[broken].jobs)) == (3, 0)
 
 
 def test_noise_is_sent_once_to_every_worker(setting):

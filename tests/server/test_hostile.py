@@ -182,11 +182,6 @@ CRAFTED = [
         lambda k: k.begin + b"".join(k.line(n, value=np.inf, flags=(8,) if n == 7 else ()) for n in range(8)),
         "finite",
     ),
-    (
-        "nothing but zeros",
-        lambda k: k.begin + b"".join(k.line(n, value=0) for n in range(8)) + wire.close_message(),
-        "nothing was",
-    ),
     ("one line of a slice", lambda k: k.begin + k.line(flags=(8,)), "lines"),
     ("echo-planar", lambda k: k.begin + k.line(flags=(24,)) + k.line(1, flags=(22,)), "got epi"),
     (
@@ -230,6 +225,16 @@ def test_the_error_names_the_reason_and_others_are_not_affected(
     check_other(strict)
     [error] = hostile.errors()
     assert re.search(answer, error), error
+    assert strict.process.poll() is None
+
+
+def test_a_stream_of_zeros_is_said_to_be_one(strict, peer, line, make_head, make_xml, check_other):
+    """Its image is 0, and a text says that nothing was sampled."""
+    kit, zeros = Kit(line, make_head, make_xml), peer(strict.to)
+    zeros.send(kit.begin + b"".join(kit.line(n, value=0) for n in range(8)) + wire.close_message())
+    check_other(strict)
+    texts = [message.text for message in zeros.rest() if message.kind == Kind.TEXT]
+    assert any("nothing was sampled" in text for text in texts), texts
     assert strict.process.poll() is None
 
 
@@ -346,6 +351,18 @@ def test_a_flood_of_connections(strict, check_other):
         time.sleep(0.01)
     strict.quiet()
     check_other(strict)
+
+
+def test_an_address_that_floods_the_server_keeps_no_other_out(strict, check_other):
+    """More connections than the server takes, each with a byte, so that each gets an error and time to read it."""
+    flood = [socket.create_connection(strict.to, GUARD, source_address=("127.0.0.2", 0)) for _ in range(60)]
+    for one in flood:
+        with suppress(ConnectionError):
+            one.sendall(b"\x01")
+    check_other(strict)
+    for one in flood:
+        one.close()
+    strict.quiet()
 
 
 def test_memory_and_threads_stayed_bounded(strict):

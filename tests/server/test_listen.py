@@ -39,10 +39,13 @@ class FakeDispatcher:
     def stop(self):
         self.stopped = True
 
-    def forget(self, stream):
+    def watch(self):
         pass
 
-    def wake(self):
+    def forget(self, stream, late=False):
+        pass
+
+    def wake(self, stream):
         pass
 
 

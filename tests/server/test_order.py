@@ -130,3 +130,17 @@ def test_only_what_the_server_offers():
 def test_an_order_cannot_be_changed_behind_ones_back():
     with pytest.raises(ValidationError):
         DEFAULT.method = "other"
+
+
+@pytest.mark.parametrize(
+    ("settings", "long"),
+    [
+        ({}, False),
+        ({"samples": 1, "adapt": 0, "mirrors": True}, False),
+        ({"samples": 2}, True),
+        ({"steps": 5}, True),
+        ({"adapt": 1}, True),
+    ],
+)
+def test_settings_that_mean_long_work(settings, long):
+    assert Order(method="upmri", **settings).long is long

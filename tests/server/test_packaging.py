@@ -154,6 +154,16 @@ def test_the_container_carries_the_label_and_starts_the_server(label):
     assert re.search(r"^USER upmri$", text, re.MULTILINE)
     for copied in re.search(r"^COPY (pyproject.*) \./$", text, re.MULTILINE)[1].split():
         assert (FOLDER.parent / copied).is_file()
+    for copied, target in re.findall(r"^COPY (\w+) \./(\w+)$", text, re.MULTILINE):
+        assert copied == target
+        assert (FOLDER.parent / copied).is_dir()
+
+
+def test_the_container_begins_with_an_image_that_cannot_change():
+    text = (FOLDER / "Dockerfile").read_text()
+    [image] = re.findall(r"^FROM (.*)$", text, re.MULTILINE)
+    name = re.fullmatch(r"(python:3\.\d+-slim-\w+)@sha256:[0-9a-f]{64}", image)[1]
+    assert f"imagetools inspect {name}" in text  # the way to renew it
 
 
 def test_the_unit_starts_the_server_and_waits_for_streams():

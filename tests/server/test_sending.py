@@ -18,7 +18,7 @@ LAST_IN_SLICE, LAST_IN_REPETITION = 1 << 7, 1 << 13
 def read(path, slices=None) -> list[Message]:
     """The messages of a file."""
     with formats.open_source(path) as source:
-        parts = iter((*sending.messages(source, path, slices, formats.MAX_BYTES), b""))
+        parts = iter((*sending.messages(source, slices), b""))
         incoming, found = Incoming(lambda _: next(parts), Limits()), []
         while True:
             try:
@@ -77,7 +77,7 @@ def test_the_readouts_of_an_ismrmrd_file_are_sent_as_they_are(small):
 
 def test_slices_of_an_ismrmrd_file_cannot_be_chosen(small):
     with formats.open_source(small) as source, pytest.raises(InputError) as error:
-        sending.messages(source, small, "0", formats.MAX_BYTES)
+        sending.messages(source, "0")
     assert (error.value.field, error.value.path) == ("--slices", str(small))
 
 
@@ -92,5 +92,5 @@ def test_parts_that_are_not_sent(tmp_path, kspace, small):
 def test_more_than_mrd_can_count(tmp_path):
     Scan(kspace=torch.ones(1, 1, 2, 2**16, dtype=torch.complex64)).save(tmp_path / "x.h5")
     with formats.open_source(tmp_path / "x.h5") as source, pytest.raises(InputError) as error:
-        next(sending.messages(source, tmp_path / "x.h5", None, formats.MAX_BYTES))
+        next(sending.messages(source, None))
     assert error.value.path == str(tmp_path / "x.h5")

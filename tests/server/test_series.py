@@ -19,8 +19,9 @@ SHAPE = (6, 4)  # readout, phase
 
 def answer(place=None, volume=False, index=0) -> dict:
     return {
-        "index": index, "settings": {"damping": 0.5, "sha256": "ab"}, "place": place, "spacing": (2.0, 3.0, 5.0),
-        "volume": volume, "readouts": 10, "shape": list(SHAPE), "seconds": 0.1, "last": True,
+        "index": index, "settings": {"damping": 0.5, "sha256": "ab"}, "found": {}, "place": place,
+        "spacing": (2.0, 3.0, 5.0), "volume": volume, "readouts": 10, "shape": list(SHAPE), "seconds": 0.1,
+        "last": True,
     }  # fmt: skip
 
 
@@ -93,3 +94,21 @@ def test_attributes(frame, pixels):
     assert json.loads(first["UPMRI"])["damping"] == 0.5
     assert float(first["WindowWidth"]) == pytest.approx(np.quantile(np.abs(pixels), 0.999), rel=1e-5)
     assert second["WindowWidth"] == first["WindowWidth"]  # so that slices can be compared
+
+
+def test_each_image_says_what_was_wrong_with_its_own_frame(frame, pixels):
+    made = Series("sense", keep_phase=False)
+    wrong, good = (
+        json.loads(ismrmrd.Meta.deserialize(read(made.messages(frame, one, [pixels.data])[0]).text)["UPMRI"])
+        for one in (answer() | {"found": {"left_out_coils": [3]}}, answer())
+    )
+    assert wrong["left_out_coils"] == [3]
+    assert "left_out_coils" not in good
+
+
+def test_a_coil_that_is_left_out_is_named_once():
+    made = Series("sense", keep_phase=False)
+    found = [answer() | {"found": {"left_out_coils": coils}} for coils in ([3], [], [3, 5])]
+    texts = [[read(raw).text for raw in made.warnings(one, "slice 2")] for one in found]
+    what = "would spoil the image and is left out"
+    assert texts == [[f"warning: slice 2: coil 3 {what}"], [], [f"warning: slice 2: coil 5 {what}"]]

@@ -17,8 +17,8 @@ from upmri.server.worker import FrameWorker
 
 GUARD = 60  # seconds after which a failing test stops to wait
 JOB = {
-    "stream": 1, "begins": True, "forget": [], "method": "zero-filled", "settings": {}, "fitted": False, "seed": 0,
-    "max_bytes": 2**30,
+    "stream": 1, "begins": True, "forget": [], "method": "zero-filled", "settings": {}, "seed": 0,
+    "skip": 0, "max_bytes": 2**30,
 }  # fmt: skip
 
 
@@ -67,6 +67,19 @@ def test_a_frame_becomes_an_image(ask, frame, small):
         assert np.abs(image - expected).max() <= 1e-6 * np.abs(expected).max()
         assert (answer["index"], answer["volume"], answer["readouts"]) == (0, False, 1)
         assert answer["spacing"] == pytest.approx(upmri.load(small).spacing)
+
+
+def test_images_that_another_worker_made_are_left_out(ask, make_head, make_xml):
+    """A volume of four positions of the readout, random lines, two phase encodings."""
+    chance = np.random.default_rng(0)
+    heads = [make_head(i, 2, 4, kspace_encode_step_2=j) for j in range(8) for i in range(8)]
+    bodies = [chance.standard_normal((2, 4, 2)).astype("<f4").tobytes() for _ in heads]
+    buffers = [[make_xml(4, 8, 8)], [], [], [], [], heads, bodies]
+    whole = ask(JOB, buffers)
+    rest = ask(JOB | {"skip": 2}, buffers)
+    assert [answer["index"] for answer, _ in whole] == [0, 1, 2, 3]
+    assert [answer["index"] for answer, _ in rest] == [2, 3]
+    assert [bytes(pixels) for _, [pixels] in rest] == [bytes(pixels) for _, [pixels] in whole[2:]]
 
 
 def test_an_error_has_its_parts(ask, frame):

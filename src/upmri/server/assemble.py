@@ -55,13 +55,17 @@ class Rows:
 
 @dataclass
 class Frame:
-    """The readouts of a frame, with those of its calibration; ``key`` has its number on each of AXES."""
+    """The readouts of a frame, with those of its calibration; ``key`` has its number on each of AXES.
+
+    ``made`` is the number of images that were made of it so far: a volume has several.
+    """
 
     key: Key
     space: int
     rows: Rows = field(default_factory=Rows)
     calibration: Rows = field(default_factory=Rows)
     lines: set[tuple[int, int, int]] = field(default_factory=set)
+    made: int = 0
 
 
 @dataclass

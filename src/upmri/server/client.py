@@ -276,7 +276,7 @@ def stream(
             on_text(f"{path}: MRD has no message for {' and '.join(missing)}; not sent")
         count = len(source.indices(slices))
         with bar(str(config.get("method", "stream")), count, shown=progress) as advance:
-            messages = sending.messages(source, path, slices, max_bytes)
+            messages = sending.messages(source, slices)
             found = exchange(to, config, messages, seconds=seconds, context=context, on_text=on_text, on_image=advance)
         name = source.name
     try:

@@ -84,7 +84,7 @@ class Connection:
             self._fault = error
         with suppress(OSError):
             self._waking.send(b"!")
-        self._shared.dispatcher.wake()
+        self._shared.dispatcher.wake(self)
 
     def deliver(self, frame: Frame, answer: dict[str, Any], arrays: list[memoryview]) -> None:
         """Send an image that the worker made from a frame, and a text about the progress."""
@@ -95,7 +95,7 @@ class Connection:
         counters = dict(zip(("repetition", "phase", "set", "contrast", "slice"), frame.key, strict=True))
         where = ", ".join(f"{name} {value}" for name, value in counters.items() if value or name == "slice")
         done = f"image {self._images.count}: {where}, by {self.order.method} in {answer['seconds']:.2f} s"
-        self._out.put(*messages, wire.text_message(done))
+        self._out.put(*messages, *self._images.warnings(answer, where), wire.text_message(done))
         self._shared.counters.add("images_total", len(messages))
 
     def watch(self) -> None:
@@ -145,9 +145,10 @@ class Connection:
             self._out.put(wire.text_message(f"{ERROR}the server failed: {type(error).__name__}"), wire.close_message())
         with self._lock:
             # From here on the dispatcher delivers nothing.
+            late = self._fault is not None
             self._fault = self._fault or RefusedError(code, "the stream has ended")
         shared.places.leave(self)
-        shared.dispatcher.forget(self)
+        shared.dispatcher.forget(self, late)
         try:
             sent = self._end(code)
         finally:

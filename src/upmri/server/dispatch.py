@@ -1,9 +1,8 @@
 """Frames of all streams, given to the workers in turns; a worker that dies is replaced.
 
-Each stream has a short queue of its own, and the queues are served one frame at a time, in turns. So a stream with many
-slices delays a short one by one frame of each stream at most. No stream has two frames at work at once, so with two
-workers a stream whose frame takes very long does not delay the others. A frame of a stream that has ended is cancelled:
-after a short time to finish, the worker is killed and replaced.
+No stream has two frames at work at once. Whose frame is next is decided by :mod:`upmri.server.turns`. A frame of a
+stream that has ended is cancelled: after a short time to finish, the worker is killed and replaced. So is the worker of
+a frame that must give way to others; another worker does the frame again.
 """
 
 from __future__ import annotations
@@ -11,52 +10,35 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections import deque
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
 
-from upmri.server.assemble import Assembler, Frame
+from upmri.server.assemble import Frame
 from upmri.server.counters import Counters
 from upmri.server.json_log import event
 from upmri.server.limits import Limits, RefusedError
 from upmri.server.link import Buffer
-from upmri.server.order import Order
 from upmri.server.process import WorkerProcess
+from upmri.server.turns import Stream, Turns, long_seats
 
 _LOG = logging.getLogger(__name__)
 _WATCH = 0.5  # seconds between checks that an idle worker is alive
 _DIED = "the worker died at this slice and is replaced; send the scan again"
-_GRACE = 0.4  # seconds to finish a frame nobody waits for; most do, and a new worker takes longer to start
-
-
-class Stream(Protocol):
-    """The part of a connection that the dispatcher uses."""
-
-    number: int
-    order: Order
-    lines: Assembler | None
-    model: str | None  # name of the weights, once they are chosen
-    work_seconds: float  # time that workers spent on it
-
-    @property
-    def fault(self) -> RefusedError | None:
-        """The reason why the stream is ended, if it is."""
-
-    def deliver(self, frame: Frame, answer: dict[str, Any], arrays: list[memoryview]) -> None:
-        """Send an image that the worker made from a frame."""
-
-    def fail(self, error: RefusedError) -> None:
-        """End the stream for a reason."""
+# Seconds to finish a frame that nobody waits for; most do, and a new worker takes longer to start. Less where it took
+# a while to find out that the client is gone: after a second its frame must be cancelled.
+_GRACE, _SHORT_GRACE = 0.8, 0.4
 
 
 @dataclass
 class _Seat:
     """One worker, and what the dispatcher knows of it."""
 
+    number: int
     worker: WorkerProcess
     current: int | None = None  # stream whose frame is at work
-    cancelled: bool = False  # whether the worker was killed because of the current frame
+    cancelled: bool = False  # whether the worker was killed because nobody waits for the current frame
+    moved: bool = False  # whether it was killed because the current frame gives way to others
     known: set[int] = field(default_factory=set)  # streams whose header and noise the worker has
     gone: list[int] = field(default_factory=list)  # streams that the worker can forget
 
@@ -76,9 +58,13 @@ class Dispatcher:
 
     def __init__(self, workers: Sequence[WorkerProcess], limits: Limits, counters: Counters) -> None:
         self._limits, self._counters = limits, counters
-        self._seats = [_Seat(worker) for worker in workers]
-        self._changed = threading.Condition()
-        self._queues: dict[int, tuple[Stream, deque[Frame]]] = {}
+        self._seats = [_Seat(number, worker) for number, worker in enumerate(workers)]
+        self._long = long_seats(len(workers))
+        self._turns = Turns(len(workers), limits.turn_seconds)
+        lock = threading.RLock()
+        self._changed = threading.Condition(lock)  # for the threads of the workers
+        # For the thread of each stream: with many streams, waking all of them at every change takes much time.
+        self._own: dict[int, threading.Condition] = defaultdict(lambda: threading.Condition(lock))
         self._over = False
         self._threads = [
             threading.Thread(target=self._run, args=(seat,), name="dispatch", daemon=True) for seat in self._seats
@@ -109,44 +95,62 @@ class Dispatcher:
     def submit(self, stream: Stream, frame: Frame) -> None:
         """Queue a frame; wait while the queue of the stream is full, and raise its fault if it has one."""
         with self._changed:
-            _, queue = self._queues.setdefault(stream.number, (stream, deque()))
-            self._changed.wait_for(lambda: len(queue) < self._limits.ahead or stream.fault)
+            own = self._own[stream.number]
+            own.wait_for(lambda: self._turns.waiting(stream.number) < self._limits.ahead or stream.fault)
             if stream.fault:
                 raise stream.fault
-            self._queues.setdefault(stream.number, (stream, queue))  # it is dropped when it becomes empty
-            queue.append(frame)
+            self._turns.add(stream, frame, time.monotonic())
             self._count()
             self._changed.notify_all()
 
     def finish(self, stream: Stream) -> None:
         """Wait until all frames of a stream are done; raise the fault of the stream if it has one."""
         with self._changed:
-            self._changed.wait_for(
-                lambda: stream.fault or not (stream.number in self._queues or self._at_work(stream.number))
-            )
+            self._own[stream.number].wait_for(lambda: stream.fault or not self._turns.active(stream.number))
             if stream.fault:
                 raise stream.fault
 
-    def forget(self, stream: Stream) -> None:
-        """Drop the queue of a stream that has ended, and cancel its frame if the worker does not finish it soon."""
+    def forget(self, stream: Stream, late: bool = False) -> None:
+        """Drop the queue of a stream that has ended, and cancel its frame if the worker does not finish it soon.
+
+        Parameters
+        ----------
+        stream
+            The stream.
+        late
+            Whether the client may have been gone for a while.
+        """
         with self._changed:
-            self._queues.pop(stream.number, None)
+            self._turns.leave(stream.number)
             self._count()
             for seat in self._seats:
                 seat.gone.append(stream.number)
-            self._changed.notify_all()
-            self._changed.wait_for(lambda: not self._at_work(stream.number) or self._over, _GRACE)
+            seconds = _SHORT_GRACE if late else _GRACE
+            self._own[stream.number].wait_for(lambda: not self._at_work(stream.number) or self._over, seconds)
+            del self._own[stream.number]
             for seat in self._at_work(stream.number):
                 seat.cancelled = True
                 seat.worker.interrupt()
 
-    def wake(self) -> None:
-        """Make waiting threads check again whether their stream has a fault."""
+    def wake(self, stream: Stream) -> None:
+        """Make the thread of a stream that waits check again whether the stream has a fault."""
         with self._changed:
-            self._changed.notify_all()
+            self._tell(stream.number)
+
+    def _tell(self, number: int) -> None:
+        if number in self._own:  # it is not, if nobody has waited
+            self._own[number].notify_all()
+
+    def watch(self) -> None:
+        """Take frames that have to give way from their workers; called often."""
+        with self._changed:
+            for number in self._turns.give_way(time.monotonic()):
+                for seat in self._at_work(number):
+                    seat.moved = True
+                    seat.worker.interrupt()
 
     def _count(self) -> None:
-        self._counters.put("frames_waiting", sum(len(queue) for _, queue in self._queues.values()))
+        self._counters.put("frames_waiting", self._turns.waiting())
         self._counters.put("frames_working", sum(seat.current is not None for seat in self._seats))
 
     def _at_work(self, number: int) -> list[_Seat]:
@@ -159,26 +163,36 @@ class Dispatcher:
             self._revive(seat)
         while (turn := self._next(seat)) is not None:
             stream, frame = turn
-            lost = slow = False
+            lost = slow = again = False
             began = time.monotonic()
             try:
                 self._work(seat, stream, frame)
             except (OSError, EOFError) as error:  # TimeoutError is one
                 lost, slow = True, isinstance(error, TimeoutError)
-                stream.fail(self._why(stream, time.monotonic() - began) if slow else RefusedError("worker", _DIED))
+                again = seat.moved and not slow
+                if not again:
+                    seconds = time.monotonic() - began
+                    stream.fail(self._why(stream, seconds) if slow else RefusedError("worker", _DIED))
             except Exception as error:  # a fault of the program must not end this thread, which all streams need
                 lost = True
                 self._fault(stream, error)
-            stream.work_seconds += time.monotonic() - began
+            ended = time.monotonic()
+            stream.work_seconds += ended - began
             with self._changed:
-                cancelled, seat.cancelled = seat.cancelled, False
-                seat.current = None
+                cancelled, moved = seat.cancelled, seat.moved
+                seat.cancelled, seat.moved, seat.current = False, False, None
+                retry = frame if again and not stream.fault else None
+                self._turns.end(stream.number, ended, retry, finished=not (lost or cancelled or stream.fault))
                 self._count()
                 if stream.fault:  # forget() may have been called before the worker knew the stream
                     seat.gone.append(stream.number)
+                self._tell(stream.number)
                 self._changed.notify_all()
-            if lost or cancelled:
-                self._replace(seat, slow=slow, cancelled=cancelled)
+            if lost or cancelled or moved:
+                self._replace(seat, slow=slow, cancelled=cancelled, moved=moved)
+                with self._changed:
+                    now = time.monotonic()
+                    self._turns.charge(stream.peer, now - ended, now)
 
     def _next(self, seat: _Seat) -> tuple[Stream, Frame] | None:
         """Wait for a frame, of the stream whose turn it is; meanwhile replace the worker if it dies."""
@@ -197,20 +211,14 @@ class Dispatcher:
             self._revive(seat)
 
     def _turn(self, seat: _Seat) -> tuple[Stream, Frame] | None:
-        """Take the next frame of the first stream that has none at work, and put the stream behind the others."""
-        for number, (stream, queue) in list(self._queues.items()):
-            if not queue or stream.fault:
-                del self._queues[number]
-            elif not self._at_work(number):
-                frame = queue.popleft()
-                del self._queues[number]
-                if queue:
-                    self._queues[number] = (stream, queue)
-                seat.current = number
-                self._count()
-                self._changed.notify_all()
-                return stream, frame
-        return None
+        """Take the next frame for a seat; also of the other kind, if none of the workers for it can be started."""
+        others = [one.worker for one in self._seats if (one.number in self._long) != (seat.number in self._long)]
+        turn = self._turns.take(seat.number, time.monotonic(), all_kinds=all(worker.failed for worker in others))
+        if turn is not None:
+            seat.current = turn[0].number
+            self._count()
+            self._tell(seat.current)
+        return turn
 
     def _work(self, seat: _Seat, stream: Stream, frame: Frame) -> None:
         lines = stream.lines
@@ -219,8 +227,8 @@ class Dispatcher:
         if not seat.worker.alive and not self._revive(seat):
             stream.fail(RefusedError("worker", "the worker cannot be started; see the log of the server"))
             return
-        seconds = min(self._limits.frame_seconds, self._limits.work_seconds - stream.work_seconds)
-        if seconds <= 0:
+        left = self._limits.work_seconds - stream.work_seconds
+        if left <= 0:
             stream.fail(self._why(stream, 0.0))
             return
         begins = stream.number not in seat.known
@@ -230,9 +238,9 @@ class Dispatcher:
             "stream": stream.number,
             "begins": begins,
             "forget": forget,
+            "skip": frame.made,
             "method": stream.order.method,
             "settings": stream.order.settings | ({"model": stream.model} if stream.model else {}),
-            "fitted": stream.model is not None,
             "seed": stream.order.seed,
             "max_bytes": self._limits.held_bytes,
         }
@@ -243,12 +251,13 @@ class Dispatcher:
             buffers += [[rows.heads], rows.bodies]
         seat.known -= set(forget)
         seat.known.add(stream.number)
-        for answer, arrays in seat.worker.ask(job, buffers, seconds):
+        for answer, arrays in seat.worker.ask(job, buffers, self._limits.frame_seconds, left):
             if "error" in answer:
                 # After running out of memory the worker knows no stream any more.
                 seat.known.clear()
                 stream.fail(RefusedError(answer["code"], **answer["error"]))
             elif not stream.fault:
+                frame.made += 1
                 self._counters.add("frame_seconds_total", answer["seconds"])
                 try:
                     stream.deliver(frame, answer, arrays)
@@ -269,11 +278,11 @@ class Dispatcher:
         event(_LOG, "fault", kind=type(error).__name__, where="dispatch", stream=stream.number)
         stream.fail(RefusedError("fault", f"the server failed: {type(error).__name__} (a fault of the program)"))
 
-    def _replace(self, seat: _Seat, slow: bool, cancelled: bool) -> None:
+    def _replace(self, seat: _Seat, slow: bool, cancelled: bool, moved: bool) -> None:
         if self._over:
             return
         code = seat.worker.kill()
-        event(_LOG, "worker_lost", slow=int(slow), cancelled=int(cancelled), exit=code)
+        event(_LOG, "worker_lost", slow=int(slow), cancelled=int(cancelled), moved=int(moved), exit=code)
         self._revive(seat)
 
     def _revive(self, seat: _Seat) -> bool:

@@ -81,6 +81,8 @@ class Limits:
         sent; for the whole stream.
     frame_seconds, work_seconds
         Time for the reconstruction of one slice, and of all slices of a stream; above it the worker is replaced.
+    turn_seconds
+        Time after which the reconstruction of a slice gives way if others wait, and is done again as a long one.
     linger_seconds, linger_bytes
         Time and bytes for which a client that was refused is still read, so that the error reaches it.
     drain_seconds
@@ -109,6 +111,7 @@ class Limits:
     total_seconds: float = 7200.0
     frame_seconds: float = 900.0
     work_seconds: float = 3600.0
+    turn_seconds: float = 10.0
     linger_seconds: float = 3.0
     linger_bytes: int = 256 * _MIB
     drain_seconds: float = 60.0

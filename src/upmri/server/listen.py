@@ -138,9 +138,10 @@ class Server:
                     sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
         self._number += 1
         number = self._number
-        with self._lock:
-            flood = len(self._open) >= 3 * limits.clients + limits.per_address
-        if flood:  # with those served, those that wait and those that get an error
+        with self._lock:  # those served, those that wait and those that get an error
+            same = sum(one.peer == peer for one, _ in self._open.values())
+            flood = same >= 3 * limits.per_address or len(self._open) >= 3 * limits.clients + limits.per_address
+        if flood:
             sock.close()
             counters.add("streams_refused_total", code="flood")
             return
@@ -165,9 +166,10 @@ class Server:
                 self._shared.counters.put("streams_open", len(self._open))
 
     def _watch(self) -> None:
-        """End the streams of clients that are gone, also while their slices are being reconstructed."""
+        """End the streams of clients that are gone, also during a reconstruction; let long slices give way."""
         for connection, _ in self._alive():
             connection.watch()
+        self._shared.dispatcher.watch()
 
     def _drain(self) -> None:
         """Wait for streams to end, for a limited time; end the others with an error."""

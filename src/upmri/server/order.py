@@ -46,6 +46,11 @@ class Order(BaseModel):
         named = {name: getattr(self, name) for name in ("model", "steps", "samples", "adapt", "mirrors", "damping")}
         return {key: value for key, value in named.items() if value is not None and (key, value) != ("samples", 1)}
 
+    @property
+    def long(self) -> bool:
+        """Whether it asks for more work than the method does by itself: several samples, steps, training."""
+        return any(name in self.settings for name in _COSTLY if getattr(self, name))
+
 
 def parse_order(text: str, default: Order, allowed: tuple[str, ...], limits: Limits, token: str | None = None) -> Order:
     """Read a configuration; settings that are not in it are those of ``default``.

@@ -19,6 +19,7 @@ from upmri.server.json_log import event
 _LOG = logging.getLogger(__name__)
 _START = 300.0  # seconds for a worker to load what it needs
 _PAUSES = (0.0, 1.0, 5.0, 30.0)  # seconds before the next try, after so many failed starts in a row
+_NICE = 10  # as of the command `nice`: a tenth of the CPU time that another process gets, if both want it
 
 
 class WorkerProcess:
@@ -32,10 +33,13 @@ class WorkerProcess:
         Method whose weights the worker loads when it starts.
     counters
         Counters of the server.
+    low
+        Whether the process gives way to others on the CPU.
     """
 
-    def __init__(self, device: str, method: str, counters: Counters) -> None:
+    def __init__(self, device: str, method: str, counters: Counters, low: bool = False) -> None:
         self._device, self._method, self._counters = device, method, counters
+        self._nice = str(_NICE if low else 0)
         self._process: subprocess.Popen[bytes] | None = None
         self._socket: socket.socket | None = None
         self._failures, self._not_before = 0, 0.0
@@ -48,6 +52,11 @@ class WorkerProcess:
         """Whether a worker is running."""
         return self._process is not None and self._process.poll() is None
 
+    @property
+    def failed(self) -> bool:
+        """Whether the last try to start a worker failed."""
+        return self._failures > 0
+
     def start(self) -> None:
         """Start a worker and wait until it is ready; InputError if it cannot be."""
         began = time.monotonic()
@@ -57,7 +66,8 @@ class WorkerProcess:
             ours, theirs = socket.socketpair()
             with theirs:
                 number = theirs.fileno()
-                command = [sys.executable, "-P", "-m", "upmri.server.worker", str(number), self._device, self._method]
+                words = [str(number), self._device, self._method, self._nice]
+                command = [sys.executable, "-P", "-m", "upmri.server.worker", *words]
                 try:
                     self._process = subprocess.Popen(  # noqa: S603
                         command, pass_fds=[number], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL
@@ -103,16 +113,21 @@ class WorkerProcess:
         return True
 
     def ask(
-        self, job: dict[str, Any], buffers: Sequence[Sequence[link.Buffer]], seconds: float
+        self, job: dict[str, Any], buffers: Sequence[Sequence[link.Buffer]], seconds: float, in_all: float
     ) -> Iterator[tuple[dict[str, Any], list[memoryview]]]:
-        """Send a job and yield its answers, each of which must arrive within so many seconds."""
+        """Send a job and yield its answers: each must arrive within so many seconds, and all within ``in_all``."""
         sock = self._socket
         if sock is None:
             raise EOFError("there is no worker")
-        sock.settimeout(seconds)
+        until = time.monotonic() + in_all
+        sock.settimeout(min(seconds, in_all))
         link.send_message(sock, job, buffers)
         last = False
         while not last:
+            left = min(seconds, until - time.monotonic())
+            if left <= 0:
+                raise TimeoutError("the answers take too long")
+            sock.settimeout(left)
             answer, arrays = link.receive_message(sock)
             last = answer["last"]
             yield answer, arrays

@@ -7,76 +7,57 @@ whose two phase encodings are the axes of the image. Coil maps and a reference a
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import ismrmrd
 import numpy as np
-from numpy.typing import NDArray
 
 from upmri.core.errors import InputError
 from upmri.core.scan import Scan
 from upmri.formats import Source, mrd
 from upmri.server import wire
-from upmri.server.held import HEAD, SIGMA
+from upmri.server.held import SIGMA
 
 _COUNTER = 2**16  # values of a counter in MRD
 
 
 def not_sent(source: Source) -> list[str]:
     """Return the parts of a scan that MRD has no message for."""
-    if isinstance(source, mrd.MrdSource):
+    if source.format == mrd.MrdSource.format:
         return []
     first = source.read(0)
     return [name for name in ("maps", "reference") if getattr(first, name) is not None]
 
 
-def messages(source: Source, path: Path, slices: str | None, max_bytes: int) -> Iterator[bytes]:
+def messages(source: Source, slices: str | None) -> Iterator[bytes]:
     """Return the messages of a scan, from the XML header to the last readout.
 
     Parameters
     ----------
-    source, path
-        Open scan, and its file.
+    source
+        Open scan.
     slices
         Slices to send, such as ``"3:7"``; None for all.
-    max_bytes
-        Size of the file in memory above which it is refused.
     """
-    if isinstance(source, mrd.MrdSource):
-        if slices is not None:
-            raise InputError(
-                "the readouts of an ISMRMRD file are sent as they are, all of them", field="--slices", path=path
-            )
-        return _from_readouts(path, max_bytes)
-    return _from_kspace(source, slices)
+    if source.format != mrd.MrdSource.format:
+        return _from_kspace(source, slices)
+    if slices is not None:
+        raise InputError(
+            "the readouts of an ISMRMRD file are sent as they are, all of them", field="--slices", path=source.path
+        )
+    return _from_readouts(source)
 
 
-def _from_readouts(path: Path, max_bytes: int) -> Iterator[bytes]:
-    xml, heads, samples = mrd.acquisitions(path, max_bytes)
-    packed = _packed(heads)
-    yield wire.header_message(xml)
-    for head, body in zip(packed, samples, strict=True):
+def _from_readouts(source: Source) -> Iterator[bytes]:
+    stored = source.acquisitions()
+    assert stored is not None  # noqa: S101  the format has them
+    yield wire.header_message(stored.xml)
+    for head, body in zip(stored.heads, stored.samples, strict=True):
         if len(body) != 8 * int(head["active_channels"]) * int(head["number_of_samples"]):
-            raise InputError(f"a readout has {len(body)} bytes, which is not the number in its header", path=path)
+            raise InputError(
+                f"a readout has {len(body)} bytes, which is not the number in its header", path=source.path
+            )
         yield wire.acquisition_message(head.tobytes(), body)
-
-
-def _packed(heads: NDArray[Any]) -> NDArray[Any]:
-    """Return headers in the byte layout of MRD messages; trajectories are not sent."""
-    out = np.zeros(len(heads), HEAD)
-    _copy(heads, out)
-    out["trajectory_dimensions"] = 0
-    return out
-
-
-def _copy(one: NDArray[Any], other: NDArray[Any]) -> None:
-    for name in other.dtype.names or ():
-        if name in (one.dtype.names or ()):
-            if other.dtype[name].names:
-                _copy(one[name], other[name])
-            elif one[name].shape == other[name].shape:
-                other[name] = one[name]
 
 
 # --- readouts made from k-space ---------------------------------------------------------------------------------------

@@ -40,6 +40,7 @@ class Series:
         self._counts: dict[int, int] = {}
         self._windows: dict[int, float] = {}
         self._settings: dict[str, Any] = {}
+        self._left_out: set[int] = set()
 
     @property
     def count(self) -> int:
@@ -57,6 +58,14 @@ class Series:
         if self._keep_phase:
             made.append((COMPLEX, image))
         return [self._message(series, pixels, frame, answer) for series, pixels in made]
+
+    def warnings(self, answer: dict[str, Any], where: str) -> list[bytes]:
+        """Return messages about what was wrong with a frame; a coil that was left out is named once."""
+        coils = sorted(set(answer["found"].get("left_out_coils", ())) - self._left_out)
+        self._left_out.update(coils)
+        texts = [f"coil {coil} would spoil the image and is left out" for coil in coils]
+        texts += ["nothing was sampled, the image is 0"] * ("empty_slices" in answer["found"])
+        return [wire.text_message(f"warning: {where}: {text}") for text in texts]
 
     def _message(self, series: int, pixels: NDArray[Any], frame: Frame, answer: dict[str, Any]) -> bytes:
         self._counts[series] = self._counts.get(series, 0) + 1
@@ -92,7 +101,7 @@ class Series:
         if series not in self._windows:
             self._windows[series] = float(np.quantile(np.abs(pixels), 0.999)) or 1.0
         top = self._windows[series]
-        settings = {"version": __version__, "method": self._method, **self._settings}
+        settings = {"version": __version__, "method": self._method, **self._settings, **answer["found"]}
         attributes = {
             "DataRole": "Image",
             "ImageProcessingHistory": ["UPMRI", self._method],

@@ -1,6 +1,6 @@
 """The process that owns the weights and the device: it receives frames over a socket and sends images back, one by one.
 
-    python -m upmri.server.worker FD DEVICE METHOD
+    python -m upmri.server.worker FD DEVICE METHOD NICE
 
 A job has everything that its frame needs, so that another worker can continue when one dies. What the worker keeps of a
 stream (noise, maps) is a cache; the server sends it again to a new worker.
@@ -88,7 +88,7 @@ class FrameWorker:
         import torch
 
         from upmri.inference.choice import build_method
-        from upmri.inference.reconstruct import Session
+        from upmri.inference.scan_session import Session
         from upmri.server.held import HeldSource, Known
 
         if job["begins"]:
@@ -98,15 +98,19 @@ class FrameWorker:
             self._streams[job["stream"]], [(buffers[0], buffers[1]), (buffers[2], buffers[3])], job["max_bytes"]
         )
         method = build_method(job["method"], **job["settings"])
-        session = Session(method, self._device, job["seed"], test=not job["fitted"])
+        session = Session(method, self._device, job["seed"])
         for index, scan in enumerate(source.each()):
+            if index < job["skip"]:  # another worker made it
+                continue
             start = time.perf_counter()
             made = session(scan)
             image = made.image[0]
             std = None if made.std is None else made.std[0].float()
+            found = session.findings.settings
             answer = {
                 "index": index,
-                "settings": session.settings,
+                "settings": {name: value for name, value in session.settings.items() if name not in found},
+                "found": found,
                 "place": scan.meta.get("geometry"),
                 "spacing": scan.spacing,
                 "volume": source.volume,
@@ -124,16 +128,17 @@ def _parts(error: InputError) -> dict[str, str | None]:
 
 
 def run_worker() -> None:
-    """Run the process: the command line has the socket's descriptor, the device and the method."""
+    """Run the process: the command line has the socket's descriptor, the device, the method and the niceness."""
     # A signal to the process group is for the server, which ends the worker when its streams have ended.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     with suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text(_OOM_SCORE)
+    descriptor, device, method, nice = sys.argv[1:]
+    os.nice(int(nice))  # before there are threads, each of which would keep its own
     from upmri.core import memory
 
     memory.keep_freed()
-    descriptor, device, method = sys.argv[1:]
     with socket.socket(fileno=int(descriptor)) as sock:
         try:
             worker = FrameWorker(sock, device, method)
