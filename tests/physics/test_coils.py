@@ -1,5 +1,8 @@
+import json
+from contextlib import nullcontext
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 
@@ -27,9 +30,21 @@ def test_too_few_noise_samples(rng):
 @pytest.mark.parametrize("noise", [[1, 0], [1, 1], [1, float("nan")]])
 def test_noise_of_which_a_coil_has_none_of_its_own(rng, noise):
     """Silent, the same as another, or no number."""
-    with pytest.raises(InputError) as error:
-        noise_covariance(torch.tensor(noise)[:, None] * rng(1, 100))
+    readouts = torch.tensor(noise)[:, None] * rng(1, 100)
+    expected = pytest.warns(UserWarning, match="100 of 100 noise samples") if noise[1] != noise[1] else nullcontext()
+    with expected, pytest.raises(InputError) as error:
+        noise_covariance(readouts)
     assert error.value.field == "readouts"
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), complex(0, float("-inf"))])
+def test_noise_samples_that_are_not_finite_are_left_out(rng, value):
+    readouts = rng(2, 100)
+    spoilt = torch.cat([readouts[:, :40], torch.full((2, 1), value), readouts[:, 40:]], 1)
+    spoilt[1, 40] = 1  # of one coil only
+    with pytest.warns(UserWarning, match="1 of 101 noise samples are not finite and are left out"):
+        covariance = noise_covariance(spoilt)
+    assert torch.equal(covariance, noise_covariance(readouts))
 
 
 def test_a_dead_coil_cannot_be_whitened(rng):
@@ -86,3 +101,39 @@ def test_of_many_calibration_lines_the_innermost_give_the_noise():
     some = replace(full, kspace=full.kspace * lines, mask=lines)
     assert torch.equal(estimate_noise(full), estimate_noise(some))
     assert estimate_noise(full).item() == pytest.approx(full.noise, rel=0.15)
+
+
+@pytest.mark.parametrize("coils", [1, 2, 3])
+@pytest.mark.parametrize("acceleration", [1, 2, 4])
+@pytest.mark.parametrize("sigma", [0.002, 0.005, 0.05])
+def test_noise_of_few_coils_with_air_around_the_object(sigma, acceleration, coils):
+    image = torch.nn.functional.pad(torch.as_tensor(upmri.demo.brain()[:1]), (0, 0, 24, 24))
+    scan = upmri.simulate(image, coils=coils, acceleration=acceleration, noise=sigma)
+    assert estimate_noise(scan).item() == pytest.approx(sigma, rel=0.15)
+
+
+@pytest.mark.parametrize("group", ["brain_t1_stripped", "brain_t1_head", "brain_flair_ms"])
+@pytest.mark.parametrize("sigma", [0.002, 0.01, 0.05])
+def test_noise_of_one_coil_in_real_brains(data, group, sigma):
+    person = json.loads((data / "anatomies" / "splits.json").read_text())[group]["val"][0]
+    images = np.load(data / "anatomies" / group / f"{person.removesuffix('.npz')}.npz")["image"]
+    scan = upmri.simulate(images[len(images) // 2].astype(np.float32), coils=1, acceleration=4, noise=sigma)
+    assert estimate_noise(scan).item() == pytest.approx(sigma, rel=0.15)
+
+
+@pytest.mark.parametrize("acceleration", [1, 2])
+def test_noise_of_one_coil_where_only_corners_are_air(acceleration):
+    """The brain fills the field of view in both directions: the estimate was 0.0189."""
+    scan = upmri.simulate(upmri.demo.brain()[:1], coils=1, acceleration=acceleration, noise=0.005)
+    assert 0.0045 < estimate_noise(scan).item() < 0.0075
+
+
+def test_coils_and_slices_of_zeros_do_not_count():
+    scan = upmri.simulate(upmri.demo.brain()[:2], coils=8, noise=0.01)
+    kspace = scan.kspace.clone()
+    kspace[0, 5] = 0
+    kspace[1] = 0
+    others = upmri.Scan(kspace=scan.kspace[:1, [0, 1, 2, 3, 4, 6, 7]])
+    found = estimate_noise(upmri.Scan(kspace=kspace))
+    assert found[0].item() == pytest.approx(estimate_noise(others).item(), rel=1e-5)
+    assert found[1] == 0

@@ -1,0 +1,74 @@
+"""What was wrong with the slices of a scan: repaired slice by slice, said in warnings, and kept for the settings."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass, field
+from typing import Any
+
+from upmri.core.parallel import in_threads
+from upmri.core.scan import Scan
+from upmri.physics.quality import Notes, repair
+
+
+@dataclass
+class Findings:
+    """Faults in the slices so far, which come one after another or several at a time.
+
+    Attributes
+    ----------
+    count
+        Number of slices so far.
+    empty
+        Numbers of the slices without samples.
+    left_out
+        Coils that were left out in any slice, and their faults.
+    normalised
+        Numbers of the slices whose maps were normalised.
+    """
+
+    count: int = 0
+    empty: list[int] = field(default_factory=list)
+    left_out: dict[int, str] = field(default_factory=dict)
+    normalised: list[int] = field(default_factory=list)
+
+    def check(self, *scans: Scan) -> list[Scan]:
+        """Return the next slices, repaired. Each coil that is left out and the first wrong maps are a warning."""
+        repaired = in_threads(repair, scans)
+        for scan, notes in repaired:
+            self._note(scan, notes)
+        return [scan for scan, _ in repaired]
+
+    def _note(self, scan: Scan, notes: Notes) -> None:
+        first = self.count
+        self.count += len(scan)
+        if notes.normalised and not self.normalised:
+            i, (low, high) = next(iter(notes.normalised.items()))
+            _warn(
+                f"maps: expected (Σ|S_c|²)^½ of 1 in the object, found {low:.3g} to {high:.3g} in slice {first + i}; "
+                "they are normalised"
+            )
+        for i, faults in notes.left_out.items():
+            fresh = {coil: fault for coil, fault in faults.items() if coil not in self.left_out}
+            if fresh:
+                found = ", ".join(f"coil {coil} is {fault}" for coil, fault in fresh.items())
+                _warn(f"{found} in slice {first + i}; left out wherever this is so")
+            self.left_out |= fresh
+        self.empty += [first + i for i in notes.empty]
+        self.normalised += [first + i for i in notes.normalised]
+
+    def warn_of_empty(self) -> None:
+        """Name the slices without samples in one warning, when the last slice is done."""
+        if self.empty:
+            _warn(f"nothing was sampled in slice {', '.join(map(str, self.empty))}; the image is 0 there")
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What was found, as settings of the result; nothing if all is well."""
+        coils = sorted(self.left_out)
+        found = {"empty_slices": self.empty, "left_out_coils": coils, "normalised_maps": self.normalised}
+        return {name: list(numbers) for name, numbers in found.items() if numbers}
+
+
+def _warn(text: str) -> None:
+    warnings.warn(text, stacklevel=5)
