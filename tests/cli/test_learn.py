@@ -1,6 +1,7 @@
 """`upmri train`, `upmri methods` and `upmri models`."""
 
 import json
+import os
 
 import pytest
 
@@ -86,6 +87,18 @@ def test_train_and_use_what_was_learnt(run, recipe, scan, tmp_path, one_line):
 )
 def test_bad_training_is_one_line_and_exit_2(run, recipe, words, parts, one_line):
     one_line(run("train", "small.yaml", *words, code=2), *parts)
+
+
+@pytest.mark.parametrize("command", ["train", "benchmark"])
+def test_settings_without_end_are_one_line_and_exit_2(run, recipe, tmp_path, command, one_line):
+    """A pipe, a device and a few lines that stand for gigabytes; they would wait or fill the memory."""
+    os.mkfifo(tmp_path / "pipe.yaml")
+    lines = ["a: &a [x, x, x, x, x, x, x, x, x, x]"]
+    for before, key in zip("abcdefghi", "bcdefghij", strict=True):
+        lines.append(f"{key}: &{key} [{', '.join(['*' + before] * 10)}]")
+    (tmp_path / "aliases.yaml").write_text("\n".join(lines))
+    for name, part in (("pipe.yaml", "pipe"), ("/dev/zero", "device"), ("aliases.yaml", "aliases")):
+        one_line(run(command, name, code=2), name, part)
 
 
 def test_a_training_that_diverges_is_one_line_and_exit_1(run, recipe, monkeypatch, one_line):

@@ -1,9 +1,15 @@
 """Options that several commands share, and how the help shows them."""
 
+import os
+
 import pytest
 import typer
 
 from upmri.cli import app
+from upmri.cli.options import byte_limit
+from upmri.core import fork_server
+from upmri.core.errors import InputError
+from upmri.formats import MAX_BYTES
 
 COMMANDS = typer.main.get_command(app).commands
 
@@ -26,7 +32,47 @@ def test_shared_options_are_the_same_everywhere():
     found = {}
     for command in COMMANDS.values():
         for parameter in command.params:
-            if parameter.name in ("quiet", "as_json", "overwrite", "seed", "device", "mirrors"):
+            if parameter.name in ("quiet", "as_json", "overwrite", "seed", "device", "mirrors", "trusted"):
                 found.setdefault(parameter.name, set()).add((*parameter.opts, parameter.help, str(parameter.default)))
     assert {name: len(kinds) for name, kinds in found.items()} == dict.fromkeys(found, 1)
-    assert len(found) == 6
+    assert len(found) == 7
+
+
+@pytest.mark.parametrize("number", ["nan", "inf", "0", "-1"])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["recon", "scan.h5", "--method", "sense", "--max-gib"],
+        ["simulate", "image.npy", "scan.h5", "--max-gib"],
+        ["report", "result.h5", "--max-mb"],
+        ["stream", "scan.h5", "--wait"],
+    ],
+)
+def test_limits_are_positive_numbers(words, number, run):
+    said = run(*words, number, code=2).stderr
+    assert said.startswith(f"upmri: {words[-1]}: expected a number above 0")
+    assert said.count("\n") == 1
+
+
+def test_byte_limit_is_in_gib():
+    with pytest.raises(InputError, match="--max-gib"):
+        byte_limit(1e300)  # infinite in bytes
+    assert byte_limit(0.5) == 2**29
+    assert byte_limit(None) == MAX_BYTES
+
+
+@pytest.mark.parametrize(("words", "value"), [([], "0"), (["--trusted"], "1")])
+def test_trusted_is_for_one_command(run, scan, monkeypatch, words, value):
+    started, seen = [], []
+    monkeypatch.setenv("UPMRI_TRUSTED", "0")
+    monkeypatch.setattr(fork_server, "start", lambda: started.append(True))
+    monkeypatch.setattr("upmri.evaluation.info.info", lambda _: seen.append(os.environ["UPMRI_TRUSTED"]) or {})
+    run("info", "scan.h5", "--json", *words)
+    assert seen == [value]
+    assert len(started) == (value == "0")
+    assert os.environ["UPMRI_TRUSTED"] == "0"
+
+
+def test_every_command_that_reads_scans_has_it():
+    having = {name for name, command in COMMANDS.items() if any(p.name == "trusted" for p in command.params)}
+    assert having == {"benchmark", "info", "recon", "report", "simulate", "stream", "train"}

@@ -135,7 +135,7 @@ def test_weights_from_a_file_and_samples(run, scan, tmp_path, apples):
         "--steps",
         "2",
     )
-    assert "with weights my [bold]apples.safetensors (" in run(*words, "-o", "x.h5").stdout
+    assert "with weights my [bold]apples.safetensors in " in run(*words, "-o", "x.h5").stdout
     rec = upmri.formats.load_reconstruction(tmp_path / "x.h5")
     expected = upmri.reconstruct(scan[1], "upmri", model=apples, samples=3, steps=2)
     assert rec.samples.equal(expected.samples)
@@ -144,6 +144,15 @@ def test_weights_from_a_file_and_samples(run, scan, tmp_path, apples):
     assert result["settings"]["model"] == "my [bold]apples.safetensors"
     assert len(result["settings"]["sha256"]) == 64
     assert result["versions"] == rec.versions == {"upmri": upmri.__version__, "torch": torch.__version__}
+
+
+def test_the_gain_over_sense_is_printed_when_it_was_measured(run, scan):
+    words = ("recon", "scan.h5", "-m", "l1-wavelet", "--slices", "0", "--overwrite")
+    (result,) = json.loads(run(*words, "--check", "--json").stdout)
+    gain = upmri.reconstruct(scan[0], "l1-wavelet", check=True, device="cpu").settings["held_out_gain"]
+    assert result["settings"]["held_out_gain"] == gain
+    assert f" by l1-wavelet ({gain:+.1f} dB over SENSE on held-out lines) in " in run(*words, "--check").stdout
+    assert "SENSE" not in run(*words).stdout
 
 
 def test_weights_of_another_method(run, scan, tmp_path, one_line):
@@ -197,6 +206,28 @@ def test_a_damaged_file_among_the_weights_does_not_stop_a_reconstruction(run, sc
         assert shown.count(f"{name}.safetensors") == 1
         assert f"{name}.safetensors" in run("recon", "scan.h5", "--model", name, "--overwrite", code=2).stderr
     assert (tmp_path / "scan.nii.gz").exists()
+
+
+def test_faults_of_a_scan_are_one_line_each(run, scan, tmp_path):
+    kspace = scan.kspace.clone()
+    kspace[:, 2] = 0
+    kspace[1] = 0
+    np.save(tmp_path / "faulty.npy", kspace.numpy())
+    done = run("recon", "faulty.npy", "-m", "sense", "-o", "x.npy", "--json")
+    assert json.loads(done.stdout)[0]["settings"]["left_out_coils"] == [2]
+    assert done.stderr.splitlines() == [
+        "upmri: coil 2 is dead in slice 0; left out wherever this is so",
+        "upmri: nothing was sampled in slice 1; the image is 0 there",
+    ]
+    image = np.load(tmp_path / "x.npy")
+    assert [bool(one.any()) for one in image] == [True, False, True]
+
+
+@pytest.mark.parametrize("slices", [1, 2])
+def test_a_scan_of_zeros_is_one_line_and_exit_2(run, tmp_path, slices, one_line):
+    np.save(tmp_path / "zeros.npy", np.zeros((slices, 2, 16, 16), np.complex64))
+    one_line(run("recon", "zeros.npy", "-m", "sense", code=2), "zeros.npy", "nothing was sampled")
+    assert not (tmp_path / "zeros.nii.gz").exists()
 
 
 def link(kind, name, target):
@@ -293,3 +324,22 @@ def test_a_full_terminal_is_one_line(tmp_path, scan):
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1, done.stderr
     assert "No space left on device" in done.stderr
+
+
+@pytest.mark.parametrize("suffix", [".npy", ".h5", ".nii.gz"])
+def test_a_name_of_250_characters_is_written(run, scan, tmp_path, suffix):
+    name = "x" * (250 - len(suffix)) + suffix
+    for _ in range(2):  # new, and over the old one
+        run("recon", "scan.h5", "-m", "zero-filled", "--slices", "0", "-o", name, "--overwrite", "-q")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["scan.h5", name]
+
+
+@pytest.mark.usefixtures("scan")
+def test_the_seconds_of_each_stage(run):
+    done = run("recon", "scan.h5", "-m", "sense", "-o", "x.npy", "--profile", "--json")
+    (result,) = json.loads(done.stdout)
+    assert {"opening", "reading", "coil maps", "writing"} <= set(result["stages"])
+    assert sum(result["stages"].values()) > 0
+    shown = run("recon", "scan.h5", "-m", "sense", "-o", "x.npy", "--profile", "--overwrite")
+    assert "coil maps" in shown.stdout
+    assert "%" in shown.stdout

@@ -106,3 +106,31 @@ def test_masks():
         assert torch.equal(fields.mask(given, kspace), lines.expand(2, 1, 6))
     for given in (~lines, torch.ones(6), torch.ones(5), 0.5 * torch.ones(6), torch.zeros(6)):
         assert field_of(fields.mask, given, kspace) == "mask"
+
+
+@pytest.mark.parametrize("given", [None, torch.ones(6), torch.ones(8, 6)])
+def test_nothing_is_sampled_in_a_slice_of_zeros(given):
+    kspace = torch.ones(3, 2, 8, 6, dtype=torch.complex64)
+    kspace[1] = 0
+    assert fields.mask(given, kspace).flatten(1).any(1).tolist() == [True, False, True]
+    assert not fields.mask(given, kspace[1:2]).any()
+    assert field_of(fields.mask, given, 0 * kspace) == "mask"
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf"), complex(0, float("nan"))])
+@pytest.mark.parametrize("at", [0, 500, -1])
+def test_one_value_that_is_not_finite_is_found(value, at):
+    array = torch.ones(1001, dtype=torch.complex64)
+    array[at] = value
+    assert field_of(fields.complex_array, "kspace", array) == "kspace"
+
+
+def test_values_that_another_process_checks(monkeypatch):
+    """Types and shapes are still checked; NaN and a mask that does not fit are left to the other process."""
+    monkeypatch.setattr(fields, "check_values", False)
+    kspace = torch.full((2, 3, 8, 6), float("nan"), dtype=torch.complex64)
+    assert fields.complex_array("kspace", kspace).isnan().all()
+    assert fields.mask(torch.ones(6), torch.zeros_like(kspace)).shape == (2, 1, 6)
+    assert field_of(fields.complex_array, "kspace", torch.ones(3)) == "kspace"
+    assert field_of(fields.mask, torch.ones(5), kspace) == "mask"
+    assert field_of(fields.mask, None, torch.zeros_like(kspace)) == "mask"

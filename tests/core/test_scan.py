@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -191,10 +193,14 @@ def test_few_points_may_be_marked_but_empty():
     assert error.value.field == "mask"
 
 
-def test_a_slice_without_samples_is_refused():
-    with pytest.raises(InputError, match="slice 1") as error:
-        Scan(kspace=zeroed(1))
-    assert error.value.field == "mask"
+@pytest.mark.parametrize("mask", [None, torch.ones(6), torch.ones(2, 8, 6)])
+def test_a_slice_without_samples_has_an_empty_mask(mask):
+    """Whatever a mask of all slices says; a slice of a valid scan is a valid scan."""
+    scan = Scan(kspace=zeroed(1), mask=mask)
+    assert scan.mask[0].all()
+    assert not scan.mask[1].any()
+    assert not scan[1].mask.any()
+    assert scan[1].acceleration == math.inf
 
 
 # --- parts ------------------------------------------------------------------------------------------------------------

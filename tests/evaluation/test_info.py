@@ -87,3 +87,12 @@ def test_bad_input(tmp_path):
     with pytest.raises(InputError) as error:
         info(np.ones((2, 3)))
     assert str(error.value).startswith("kspace: ")
+
+
+@pytest.mark.parametrize("slices", [1, 3])
+def test_an_empty_middle_slice_is_refused(slices):
+    kspace = np.ones((slices, 2, 24, 24), np.complex64)
+    kspace[slices // 2] = 0
+    with pytest.raises(InputError) as error:
+        info(kspace)
+    assert error.value.field == "mask"

@@ -1,6 +1,7 @@
 """Methods and weights: by name, class, instance, file or loaded prior; errors come before the work begins."""
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -8,11 +9,14 @@ import torch
 
 import upmri
 from upmri import InputError
+from upmri.inference import choice
 from upmri.inference.choice import build_method, complete
+from upmri.learning.held_out import gain_over_sense
+from upmri.learning.preference import choose, errors_by_unit, lead
 from upmri.methods import Learned, find_method
 from upmri.methods.cg_sense import CgSense
 from upmri.methods.sense import Sense
-from upmri.methods.upmri import Upmri
+from upmri.methods.upmri import Upmri, mean_image
 from upmri.physics.operator import IdentityOperator
 from upmri.physics.problem import Problem
 from upmri.weights.catalogue import available
@@ -113,30 +117,63 @@ def test_weights_are_taken_when_only_one_file_is_available(models, scan):
     assert error.value.field == "model"
 
 
-def test_upmri_takes_the_weights_with_the_largest_gain(scan):
-    problem = Problem.from_scan(scan)
+@pytest.fixture
+def counted(monkeypatch):
+    """Names of the weights that reconstruct something, in the order of the calls."""
+    calls = []
+
+    def count(network, problem):
+        calls.append(next(name for name in available("upmri") if load_prior(name).network is network))
+        return mean_image(network, problem)
+
+    monkeypatch.setattr(choice, "mean_image", count)
+    return calls
+
+
+def test_without_a_model_the_available_weights_are_compared(scan, counted):
+    problem, names = Problem.from_scan(scan), available("upmri")
     method, facts = complete(Upmri(), problem)
-    gains = {name: complete(Upmri(model=name), problem)[1]["held_out_gain"] for name in available("upmri")}
-    assert method.prior.source == max(gains, key=gains.get)
-    assert facts == {"held_out_gain": max(gains.values())}
+    assert counted in ([*names], [*names] * 2)  # one turn, or two
+    errors = errors_by_unit([partial(mean_image, load_prior(name).network) for name in names], problem)
+    best = choose(errors)
+    assert method.prior.source == names[best]
+    assert facts == {"held_out_lead": {names[1 - best]: round(lead(errors[best], errors[1 - best])[0], 2)}}
 
 
-def test_without_a_test_weights_must_be_given(scan):
+@pytest.mark.parametrize("better", [0, 1])
+def test_the_lead_of_the_chosen_weights_over_the_others(scan, monkeypatch, better):
+    errors = torch.ones(2, 8).double()
+    errors[better] *= 10 ** (-0.1 * torch.arange(1, 9))
+    monkeypatch.setattr(choice, "errors_by_unit", lambda *_: errors)
+    method, facts = complete(Upmri(), Problem.from_scan(scan))
+    names = available("upmri")
+    assert method.prior.source == names[better]
+    assert facts == {"held_out_lead": {names[1 - better]: 4.5}}
+
+
+def test_weights_that_are_named_are_not_tested(scan, counted, monkeypatch):
+    monkeypatch.setattr(choice, "gain_over_sense", None)
+    method, facts = complete(Upmri(model="cardiac"), Problem.from_scan(scan))
+    assert (method.prior.source, facts, counted) == ("cardiac", {}, [])
+
+
+@pytest.mark.parametrize("method", [Upmri(), Upmri(model="brain"), Sense()])
+def test_the_gain_over_sense_when_asked(scan, method):
     problem = Problem.from_scan(scan)
-    method, facts = complete(Upmri(model="brain"), problem, test=False)
-    assert (method.prior.source, facts) == ("brain", {})
-    with pytest.raises(InputError, match="choose weights of upmri: .*brain") as error:
-        complete(Upmri(), problem, test=False)
-    assert error.value.field == "model"
+    completed, facts = complete(method, problem, check=True)
+    assert facts["held_out_gain"] == pytest.approx(gain_over_sense(completed.reconstruct, problem), abs=0.005)
+    assert ("held_out_lead" in facts) == (method == Upmri())
+    assert method != Sense() or facts == {"held_out_gain": 0.0}
 
 
 def test_an_operator_without_lines_needs_a_name():
     image = torch.ones(1, 32, 32, dtype=torch.complex64)
     problem = Problem(IdentityOperator(image.shape), image, sigma=0.1)
     assert complete(Upmri(model="brain"), problem)[1] == {}
-    with pytest.raises(InputError) as error:
-        complete(Upmri(), problem)
-    assert error.value.field == "model"
+    for asked, field in ((Upmri(), "model"), (Upmri(model="brain"), "operator")):
+        with pytest.raises(InputError) as error:
+            complete(asked, problem, check=True)
+        assert error.value.field == field
 
 
 def test_one_coil_is_refused_by_weights_from_many(models):

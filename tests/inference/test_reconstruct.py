@@ -10,9 +10,11 @@ import upmri
 from upmri import InputError
 from upmri.evaluation import evaluate
 from upmri.inference.choice import build_method
-from upmri.inference.reconstruct import Session, reconstruct_slices
+from upmri.inference.reconstruct import reconstruct_slices
+from upmri.inference.scan_session import Session
 from upmri.methods import find_method
 from upmri.methods.cg_sense import CgSense
+from upmri.methods.upmri import Upmri
 from upmri.physics.fourier import fft2c, ifft2c
 from upmri.physics.masks import random_lines
 from upmri.physics.operator import Operator
@@ -67,8 +69,8 @@ def test_a_model_by_name_file_or_loaded(small):
     for other in others:
         assert torch.equal(one.image, other.image)
         assert one.settings["sha256"] == other.settings["sha256"]
-        assert one.settings["held_out_gain"] == other.settings["held_out_gain"]
     assert one.method == "upmri"
+    assert "held_out_gain" not in one.settings
 
 
 @pytest.mark.parametrize("kind", [torch.Tensor, np.ndarray])
@@ -124,10 +126,15 @@ def test_a_session_chooses_weights_with_the_first_slice(small):
     session(small[1])
     assert session.facts is facts
     assert session.method is method
-    assert session.settings["held_out_gain"] == facts["held_out_gain"]
-    untested = Session(build_method("upmri", model="brain"), CPU, seed=0, test=False)
-    untested(small[0])
-    assert untested.facts == {}
+    assert session.settings["held_out_lead"] == facts["held_out_lead"]
+
+
+def test_the_gain_over_sense_is_measured_on_the_first_slice_when_asked(small):
+    """For a scan, and for the problem of its first slice."""
+    first = Problem.from_scan(small[0])
+    gain = upmri.reconstruct(first, "l1-wavelet", check=True).settings["held_out_gain"]
+    assert upmri.reconstruct(small, "l1-wavelet", check=True, device="cpu").settings["held_out_gain"] == gain
+    assert "held_out_gain" not in upmri.reconstruct(first, "l1-wavelet").settings
 
 
 @pytest.mark.parametrize(
@@ -182,6 +189,97 @@ def test_real_brain(data, pattern, gain):
     assert score["l1-wavelet"] >= score["sense"]
 
 
+# Scans with faults.
+
+
+@pytest.mark.parametrize("method", ["zero-filled", "sense", "upmri"])
+def test_maps_of_0_are_refused(small, method):
+    with pytest.raises(InputError) as error:
+        upmri.reconstruct(replace(small, maps=0 * small.maps), method, device="cpu")
+    assert error.value.field == "maps"
+
+
+@pytest.mark.parametrize("factor", [1e-12, 3.0, 1e30])
+@pytest.mark.parametrize("method", ["sense", "upmri"])
+def test_maps_that_are_not_normalised(small, method, factor):
+    method = Upmri(precision="fp32") if method == "upmri" else method
+    expected = upmri.reconstruct(small, method, device="cpu").image
+    with pytest.warns(UserWarning, match="maps: expected .* in slice 0; they are normalised"):
+        rec = upmri.reconstruct(replace(small, maps=factor * small.maps), method, device="cpu")
+    assert (rec.image - expected).norm() < 1e-4 * expected.norm()
+    assert rec.settings["normalised_maps"] == [0, 1]
+
+
+@pytest.mark.parametrize("mapped", [True, False])
+@pytest.mark.parametrize("fault", ["dead", "noisy", "spiking"])
+def test_a_faulty_coil_is_named_and_left_out(scan, fault, mapped, rng):
+    given = scan if mapped else replace(scan, maps=None, noise=None)
+    kspace = scan.kspace.clone()
+    if fault == "dead":
+        kspace[:, 5] = 0
+    elif fault == "noisy":
+        kspace[:, 5] += rng(2, 96, 96).to(kspace) * scan.mask
+    else:
+        kspace[:, 5, 10, 48] = 100
+    with pytest.warns(UserWarning, match=f"coil 5 is {fault} in slice 0") as caught:
+        rec = upmri.reconstruct(replace(given, kspace=kspace), "sense")
+    assert len(caught) == 1
+    assert rec.settings["left_out_coils"] == [5]
+    assert evaluate(rec)["psnr"] > evaluate(upmri.reconstruct(given, "sense"))["psnr"] - 2
+    others = [0, 1, 2, 3, 4, 6, 7]
+    without = replace(given, kspace=scan.kspace[:, others], maps=scan.maps[:, others] if mapped else None)
+    problem = Problem.from_scan(without if mapped else upmri.estimate_maps(without))
+    expected = upmri.reconstruct(problem, "sense").image
+    assert (rec.image - expected).norm() < 2e-3 * expected.norm()
+
+
+@pytest.mark.parametrize(("method", "settings"), [("sense", {}), ("upmri", {"model": "brain", "samples": 2})])
+def test_a_slice_without_samples_is_0_and_the_others_are_reconstructed(small, method, settings):
+    kspace = torch.stack([0 * small.kspace[0], small.kspace[0], 0 * small.kspace[0], small.kspace[1]])
+    with pytest.warns(UserWarning, match="nothing was sampled in slice 0, 2;") as caught:
+        rec = upmri.reconstruct(upmri.Scan(kspace=kspace), method, device="cpu", **settings)
+    assert len(caught) == 1
+    assert rec.settings["empty_slices"] == [0, 2]
+    expected = upmri.reconstruct(upmri.Scan(kspace=small.kspace), method, device="cpu", **settings)
+    assert not rec.image[[0, 2]].any()
+    assert torch.equal(rec.image[[1, 3]], expected.image)
+    if "samples" in settings:
+        assert torch.equal(rec.samples[:, [1, 3]], expected.samples)
+        assert torch.equal(rec.std[[1, 3]], expected.std)
+        assert not rec.std[[0, 2]].any()
+
+
+def test_a_session_takes_empty_slices_among_others(small):
+    kspace = torch.stack([small.kspace[0], 0 * small.kspace[0], small.kspace[1]])
+    made = Session(build_method("sense"), CPU, seed=0)(upmri.Scan(kspace=kspace, noise=small.noise))
+    expected = upmri.reconstruct(upmri.Scan(kspace=small.kspace, noise=small.noise), "sense", device="cpu").image
+    assert torch.allclose(made.image[[0, 2]], expected, atol=1e-5)
+    assert not made.image[1].any()
+
+
+@pytest.mark.parametrize("slices", [1, 2])
+def test_slices_without_samples_alone_are_refused(small, slices):
+    with pytest.raises(InputError) as error:
+        upmri.reconstruct(0 * small.kspace[:slices], "zero-filled")
+    assert error.value.field == "mask"
+    empty = upmri.Scan(kspace=0 * small.kspace[:1])
+    with pytest.raises(InputError) as error:
+        reconstruct_slices([empty] * slices, slices, "sense", seed=0, device="cpu", progress=False)
+    assert error.value.field == "mask"
+
+
+def test_errors_of_linear_algebra_are_one_line(small):
+    problem = Problem(SenseOperator(1e30 * small.maps, small.mask), small.kspace, sigma=small.noise)
+    with pytest.raises(InputError) as error:
+        upmri.reconstruct(problem, "sense")
+    assert error.value.field == "operator"
+
+
+def test_good_scans_have_no_findings(small):
+    found = upmri.reconstruct(small, "sense").settings.keys()
+    assert not found & {"empty_slices", "left_out_coils", "normalised_maps"}
+
+
 # Problems with an operator of the user.
 
 
@@ -205,7 +303,8 @@ def own(small):
 
 
 @pytest.mark.parametrize(
-    ("method", "settings"), [("zero-filled", {}), ("sense", {}), ("cg-sense", {}), ("upmri", {"model": "brain"})]
+    ("method", "settings"),
+    [("zero-filled", {}), ("sense", {}), ("cg-sense", {}), ("upmri", {"model": "brain", "precision": "fp32"})],
 )
 def test_an_operator_of_the_user(small, own, method, settings):
     """The image is that of the package's operator, which is solved in another way."""
@@ -213,10 +312,10 @@ def test_an_operator_of_the_user(small, own, method, settings):
     rec = upmri.reconstruct(own, method, **settings)
     known = Problem(SenseOperator(small.maps, small.mask), small.kspace, sigma=small.noise)
     expected = upmri.reconstruct(known, method, **settings).image
-    assert (rec.image - expected).norm() < 1e-4 * expected.norm()
+    error = 2e-3 if method == "upmri" else 1e-4  # solves by conjugate gradients are no more accurate than it needs
+    assert (rec.image - expected).norm() < error * expected.norm()
     assert rec.method == method
     assert torch.allclose(rec.reference, small.reference, rtol=1e-5)
-    assert "held_out_gain" not in rec.settings  # it has no lines to hold out
 
 
 def test_sense_with_an_operator_of_the_user_agrees_with_dense_algebra(rng, dense):

@@ -62,11 +62,11 @@ def assert_reconstructs() -> Callable[..., None]:
         sense = SenseOperator(scan.maps, scan.mask)
         bridge = wrap(sense)
         data = scan.kspace.reshape(bridge.data_shape)
-        for method, settings in (("sense", {}), ("cg-sense", {}), ("upmri", {"model": "brain"})):
+        for method, settings in (("sense", {}), ("cg-sense", {}), ("upmri", {"model": "brain", "precision": "fp32"})):
             made, wanted = (
                 upmri.reconstruct(upmri.Problem(operator, y, sigma=scan.noise), method, **settings).image
                 for operator, y in ((bridge, data), (sense, scan.kspace))
             )
-            assert (made - wanted).norm() < 1e-3 * wanted.norm(), method
+            assert (made - wanted).norm() < 2e-3 * wanted.norm(), method
 
     return check

@@ -43,6 +43,49 @@ def test_slices_do_not_mix(problem):
     assert torch.allclose(model(alone, adjoint[:1], adjoint[:1], torch.zeros(1), NOISE[:1]), x[:1], atol=1e-5)
 
 
+def points(rng, slices=2):
+    """A problem with a 2-D mask, where the solver iterates; slices are unlike in noise."""
+    y, x = torch.meshgrid(torch.linspace(-1, 1, 32), torch.linspace(-1, 1, 40), indexing="ij")
+    maps = torch.stack([torch.exp(a * x + b * y + 0j) for a, b in ((1, 1), (1j, -1), (-1, 1j), (-1j, -1j))])
+    maps = (maps / maps.abs().square().sum(0).sqrt()).expand(slices, -1, -1, -1)
+    mask = torch.rand(slices, 32, 40, generator=torch.Generator().manual_seed(0)) < 0.4
+    return SenseOperator(maps, mask), rng(slices, 32, 40, dtype=torch.complex64), torch.tensor([0.03, 0.003])[:slices]
+
+
+@torch.no_grad()
+def test_slices_do_not_mix_with_a_2d_mask(rng):
+    operator, x0, sigma = points(rng)
+    model, adjoint, t = random_weights(), operator.normal(x0), torch.ones(2)
+    together = model(operator, adjoint, adjoint, t, sigma)
+    for i in range(2):
+        alone = SenseOperator(operator.maps[i : i + 1], operator.mask[i : i + 1])
+        x = model(alone, adjoint[i : i + 1], adjoint[i : i + 1], t[:1], sigma[i : i + 1])
+        assert (x - together[i]).norm() < 1e-5 * x.norm()
+
+
+def test_solves_are_as_accurate_as_needed(rng):
+    """Without gradients fewer iterations are enough; with them, solves are as exact as they can be."""
+
+    class Counted(SenseOperator):
+        calls = 0
+
+        def _normal(self, image):
+            self.calls += 1
+            return super()._normal(image)
+
+    operator, x0, sigma = points(rng)
+    model, adjoint, t = random_weights(), operator.normal(x0), torch.ones(2)
+    operators = [Counted(operator.maps, operator.mask) for _ in range(2)]
+    fine = model(operators[0], adjoint, adjoint, t, sigma).detach()
+    with torch.no_grad():
+        coarse = model(operators[1], adjoint, adjoint, t, sigma)
+    assert 0 < (coarse - fine).norm() < 2e-3 * fine.norm()
+    assert operators[1].calls < 0.9 * operators[0].calls
+    exact = SenseOperator(operator.maps.to(torch.complex128), operator.mask)
+    expected = model.double()(exact, adjoint.to(exact.dtype), adjoint, t.double(), sigma.double()).detach()
+    assert (fine - expected).norm() < 1e-4 * expected.norm()
+
+
 def test_every_parameter_learns(problem):
     operator, x0 = problem
     model, adjoint = random_weights(), operator.normal(x0)

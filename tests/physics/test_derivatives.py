@@ -31,7 +31,7 @@ def test_inverse_has_the_gradients_of_the_dense_one(rng):
     rhs = rng(2, 1, 3, 4).requires_grad_()
     damping = torch.tensor(0.4, dtype=torch.float64, requires_grad=True)
 
-    def dense(b, value):
+    def dense(b, value, _=None):
         system = normal + value * torch.eye(12, dtype=normal.dtype)
         return torch.linalg.solve(system, b.reshape(-1, 12).mT).mT.reshape(b.shape)
 

@@ -50,7 +50,7 @@ def test_maps_have_length_1_or_0(scan):
 def test_the_block_size_changes_nothing(scan, monkeypatch):
     block = scan.kspace[0, :, 36:60, 36:60]
     whole = espirit(block, (96, 96), tolerance=0)
-    monkeypatch.setattr(module, "_BLOCK", 1)
+    monkeypatch.setitem(module._BLOCK, "cpu", 1)
     rows = espirit(block, (96, 96), tolerance=0)
     both = (rows != 0).any(0) & (whole != 0).any(0)
     assert both.sum() > 0.999 * (whole != 0).any(0).sum()  # rounding may decide at the crop's very edge
@@ -116,3 +116,15 @@ def test_real_brain(data):
     assert 0.35 < inside.float().mean() < 0.6
     rest = (found * (found.conj() * coils).sum(0) - coils)[:, inside]
     assert rest.norm() < 0.12 * coils[:, inside].norm()
+
+
+def test_a_slice_without_samples_has_maps_of_0():
+    scan = upmri.simulate(upmri.demo.brain()[:2], coils=4, acceleration=2, noise=0.01)
+    kspace = scan.kspace.clone()
+    kspace[0] = 0
+    maps = upmri.estimate_maps(upmri.Scan(kspace=kspace)).maps
+    assert not maps[0].any()
+    assert torch.equal(maps[1:], upmri.estimate_maps(upmri.Scan(kspace=kspace[1:])).maps)
+    with pytest.raises(InputError) as error:
+        upmri.estimate_maps(upmri.Scan(kspace=kspace[:1]))
+    assert error.value.field == "kspace"

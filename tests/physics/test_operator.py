@@ -60,11 +60,12 @@ class Sum(Operator):
 def sense(rng, kind="lines", dtype=torch.complex128):
     maps = rng(2, 4, 3, 6)
     maps[1, :, 0] = 0
-    mask = torch.rand(2, 1 if kind == "lines" else 3, 6, generator=torch.Generator().manual_seed(1)) < 0.6
-    return SenseOperator(maps.to(dtype), mask)
+    shape = {"lines": (2, 1, 6), "points": (2, 3, 6), "columns": (2, 3, 1)}[kind]
+    mask = torch.rand(shape, generator=torch.Generator().manual_seed(1)) < 0.6
+    return SenseOperator(maps.to(dtype), mask.expand(2, -1, 6))
 
 
-KINDS = ["blur", "gain", "identity", "lines", "points", "scaled", "scaled lines"]
+KINDS = ["blur", "gain", "identity", "lines", "points", "columns", "scaled", "scaled lines"]
 
 
 def build(kind, rng):
@@ -76,7 +77,7 @@ def build(kind, rng):
         return Gain(gain)
     if kind == "identity":
         return IdentityOperator(SHAPE)
-    if kind in ("lines", "points"):
+    if kind in ("lines", "points", "columns"):
         return sense(rng, kind)
     return Blur() / 1.7 if kind == "scaled" else sense(rng) / 1.7
 
@@ -148,6 +149,38 @@ def test_vmap(operator, rng):
     for i, damping in enumerate(dampings):
         assert torch.allclose(both[i], solve(x[..., i], damping))
         assert torch.allclose(only[i], solve(x[..., 0], damping))
+
+
+def test_a_start_changes_neither_result_nor_derivatives(operator, rng):
+    x, start = rng(*SHAPE).requires_grad_(), rng(*SHAPE).requires_grad_()
+    damping = torch.tensor([0.3, 0.6], dtype=torch.float64, requires_grad=True)
+    expected = operator.solve(x, damping, tolerance=1e-14)
+    found = operator.solve(x, damping, tolerance=1e-14, start=start)
+    assert torch.allclose(found, expected)
+    assert torch.autograd.grad(found.abs().sum(), start, allow_unused=True) == (None,)
+    solve = lambda b, d: operator.solve(b, d.clone(), tolerance=1e-14, start=start)  # noqa: E731
+    assert gradcheck(solve, (x, damping), check_forward_ad=True, fast_mode=True)
+    assert gradgradcheck(solve, (x, damping), fast_mode=True)
+    with torch.inference_mode():
+        assert torch.allclose(operator.solve(x, damping, tolerance=1e-14, start=start), expected)
+
+
+@pytest.mark.parametrize("dims", [(0, None, 0), (None, None, 0), (0, None, None), (None, 0, 0), (0, 0, None)])
+def test_vmap_with_a_start(operator, rng, dims):
+    """Over right-hand sides, dampings and starts, or some of them."""
+    values = [rng(3, *SHAPE), torch.tensor([0.1, 0.2, 0.3], dtype=torch.float64), rng(3, *SHAPE)]
+    values = [value[0] if dim is None else value for value, dim in zip(values, dims, strict=True)]
+    solve = lambda b, d, x: operator.solve(b, d, tolerance=1e-13, start=x)  # noqa: E731
+    found = torch.func.vmap(solve, in_dims=dims)(*values)
+    for i in range(3):
+        b, d, _ = (value if dim is None else value[i] for value, dim in zip(values, dims, strict=True))
+        assert torch.allclose(found[i], operator.solve(b, d, tolerance=1e-13))
+
+
+def test_a_start_of_another_shape(rng):
+    with pytest.raises(InputError) as error:
+        Blur().solve(rng(2, *SHAPE), 0.1, start=rng(*SHAPE))
+    assert error.value.field == "start"
 
 
 def test_vmap_of_gradients(rng):
@@ -226,13 +259,15 @@ def test_to_copies(rng):
     assert (operator / 2).to(torch.complex64).operator.gain.dtype == torch.complex64
 
 
-def test_to_of_sense(rng):
-    operator, x = sense(rng), rng(*SHAPE)
+@pytest.mark.parametrize("kind", ["lines", "points", "columns"])
+def test_to_of_sense(rng, kind):
+    operator, x = sense(rng, kind), rng(*SHAPE)
     operator.solve(x, 0.1)
     assert operator.support.shape == SHAPE
     single = operator.to(torch.float32)  # the real type that belongs to it
     assert single.maps.dtype == torch.complex64
-    assert torch.allclose(single.solve(x.to(torch.complex64), 0.1), operator.solve(x, 0.1).to(torch.complex64))
+    expected = operator.solve(x, 0.1).to(torch.complex64)
+    assert torch.allclose(single.solve(x.to(torch.complex64), 0.1), expected, atol=1e-5)
     assert operator.to("meta").device.type == "meta"
 
 
@@ -263,11 +298,13 @@ def test_scaled(rng):
         assert error.value.field == "factor"
 
 
-@pytest.mark.parametrize("kind", ["lines", "points"])
-@pytest.mark.parametrize("shape", [(6,), (3, 6), (1, 1, 6), (1, 3, 6), (2, 1, 6), (2, 3, 6)])
+@pytest.mark.parametrize("kind", ["lines", "points", "columns"])
+@pytest.mark.parametrize("shape", [(6,), (3, 6), (1, 1, 6), (1, 3, 6), (2, 1, 6), (2, 3, 6), (2, 3, 1)])
 def test_restrict_is_a_new_operator_with_shared_maps(rng, kind, shape):
     operator, x = sense(rng, kind), rng(*SHAPE)
+    operator.solve(x, 0.1)  # whatever it keeps for its own mask
     mask = torch.rand(shape, generator=torch.Generator().manual_seed(2)) < 0.5
+    mask = mask.expand(*shape[:-1], 6)
     chosen, fresh = operator.restrict(mask.numpy()), SenseOperator(operator.maps, mask)
     assert chosen.cartesian_1d == fresh.cartesian_1d
     assert torch.equal(chosen.mask, fresh.mask)
@@ -275,7 +312,7 @@ def test_restrict_is_a_new_operator_with_shared_maps(rng, kind, shape):
     assert torch.allclose(chosen.normal(x), fresh.normal(x))
     assert torch.allclose(chosen.solve(x, 0.1, tolerance=1e-13), fresh.solve(x, 0.1, tolerance=1e-13))
     assert torch.equal(chosen.support, fresh.support)
-    if kind == "lines" or not chosen.cartesian_1d:
+    if kind == "lines" or chosen.mask.shape[1] == 3:
         assert chosen.maps.data_ptr() == operator.maps.data_ptr()
 
 

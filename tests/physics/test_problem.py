@@ -131,10 +131,24 @@ def test_the_noise_level_is_estimated_where_the_scan_has_none(scan):
     assert torch.allclose(problem.sigma * problem.scale, upmri.physics.coils.estimate_noise(unknown))
 
 
-def test_a_scan_without_maps_is_refused(scan):
-    with pytest.raises(InputError, match="estimate_maps") as error:
-        Problem.from_scan(replace(scan, maps=None))
-    assert error.value.field == "maps"
+def test_maps_are_estimated_where_the_scan_has_none(scan):
+    unknown = replace(scan, maps=None)
+    assert torch.equal(Problem.from_scan(unknown).operator.maps, upmri.estimate_maps(unknown).maps)
+
+
+def test_several_scans_are_one_problem(scan):
+    whole, parts = Problem.from_scan(scan), Problem.from_scans([scan[0], scan[1]])
+    assert len(parts) == 2
+    for name in ("adjoint", "sigma", "scale", "reference"):
+        assert torch.allclose(getattr(whole, name), getattr(parts, name))
+
+
+def test_the_scale_is_a_percentile(rng):
+    from upmri.physics.problem import _near_peak
+
+    for size in (1, 2, 500, 1001, 20000):
+        values = rng(3, size, dtype=torch.float32)
+        assert torch.allclose(_near_peak(values), values.quantile(0.999, dim=1))
 
 
 # Laziness.

@@ -27,12 +27,15 @@ def problem(rng, kind="lines", dtype=torch.complex128, support=True):
         maps[0, :, 0] = 0
         maps[0, :, :, :2] = 0
         maps[1, :, 1:3, 6:] = 0
-    mask = torch.rand(n, 1 if kind == "lines" else h, w, generator=torch.Generator().manual_seed(1)) < 0.5
-    mask[..., w // 2] = True
-    return SenseOperator(maps.to(dtype), mask)
+    shape = {"lines": (n, 1, w), "points": (n, h, w), "columns": (n, h, 1)}[kind]
+    mask = torch.rand(shape, generator=torch.Generator().manual_seed(1)) < 0.5
+    mask[..., shape[-1] // 2] = True
+    if kind == "columns":
+        mask[:, 0] = False
+    return SenseOperator(maps.to(dtype), mask.expand(n, -1, w))
 
 
-@pytest.fixture(params=["lines", "points"])
+@pytest.fixture(params=["lines", "points", "columns"])
 def operator(request, rng):
     return problem(rng, request.param)
 
@@ -99,6 +102,46 @@ def test_solve_for_points_uses_conjugate_gradients(rng, dense):
     with pytest.raises(InputError) as error:
         operator.solve(rhs, 0.05, "direct")
     assert error.value.field == "solver"
+
+
+@pytest.mark.parametrize("solver", ["direct", "cg", "auto"])
+def test_solve_for_equal_columns_is_the_dense_inverse(rng, dense, solver):
+    """With a row solver of the object with its axes exchanged."""
+    operator, rhs = problem(rng, "columns"), rng(3, *SHAPE)
+    assert operator.mask.shape == SHAPE
+    assert operator.cartesian_1d
+    damping = torch.tensor([0.01, 0.2], dtype=torch.float64)
+    weights = damping.reshape(-1, 1, 1).expand(SHAPE).flatten()
+    system = dense(operator.normal, SHAPE) + torch.diag(weights).to(torch.complex128)
+    expected = torch.linalg.solve(system, rhs.flatten(1).mT).mT.reshape(rhs.shape)
+    x = operator.solve(rhs, damping, solver, tolerance=1e-13, start=rng(*rhs.shape))
+    assert (x - expected).norm() < 1e-10 * expected.norm()
+    assert x.is_contiguous()
+
+
+def test_equal_rows_are_lines(rng):
+    lines, rhs = problem(rng), rng(*SHAPE)
+    points = SenseOperator(lines.maps, lines.mask.expand(SHAPE))
+    assert points.mask.shape == SHAPE
+    assert torch.equal(points.normal(rhs), lines.normal(rhs))
+    assert torch.equal(points.solve(rhs, 0.1, "direct"), lines.solve(rhs, 0.1, "direct"))
+
+
+def test_the_preconditioner_is_kept_for_any_damping(rng, monkeypatch):
+    made = []
+
+    class Counted(module.CirculantPreconditioner):
+        def __init__(self, *args):
+            made.append(1)
+            super().__init__(*args)
+
+    monkeypatch.setattr(module, "CirculantPreconditioner", Counted)
+    operator, rhs = problem(rng, "points"), rng(*SHAPE)
+    for damping in (0.1, 0.1, torch.tensor([0.2, 0.3])):
+        operator.solve(rhs, damping)
+    assert len(made) == 1
+    operator.restrict(torch.rand(SHAPE) < 0.5).solve(rhs, 0.1)
+    assert len(made) == 2
 
 
 def test_many_right_hand_sides_share_the_factors(rng):

@@ -304,8 +304,11 @@ def test_reconstruct_takes_a_path_and_records_the_weights(good):
 def test_samples_are_in_the_units_of_the_scan_slice_by_slice(good):
     scan = upmri.simulate(upmri.demo.brain()[:2, :48, :48], coils=4, acceleration=2, acs=12)
     loud = replace(scan, kspace=1000 * scan.kspace, noise=1000 * scan.noise, reference=1000 * scan.reference)
-    soft, loud = (upmri.reconstruct(s, "upmri", model=good, samples=2, steps=2, device="cpu") for s in (scan, loud))
-    alone = upmri.reconstruct(scan[1], "upmri", model=good, samples=2, steps=2, device="cpu")
+    soft, loud = (
+        upmri.reconstruct(s, "upmri", model=good, samples=2, steps=2, device="cpu", precision="fp32")
+        for s in (scan, loud)
+    )
+    alone = upmri.reconstruct(scan[1], "upmri", model=good, samples=2, steps=2, device="cpu", precision="fp32")
     for name in ("image", "samples", "std"):
         value = getattr(soft, name)
         assert torch.allclose(getattr(loud, name), 1000 * value, rtol=1e-3, atol=1e-3 * 1000 * value.abs().max())

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from upmri.cli import console
-from upmri.cli.options import Device, Quiet, app
+from upmri.cli.options import Device, Quiet, Trusted, app
 from upmri.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ def benchmark_command(
     timing: Annotated[bool, typer.Option("--timing", help="Measure time and memory for one image instead.")] = False,
     device: Device = "auto",
     quiet: Quiet = False,
+    trusted: Trusted = False,  # noqa: ARG001
 ) -> None:
     """Compare methods on many scans. After an interruption it continues; several processes share the work."""
     from upmri.evaluation.benchmark import summary

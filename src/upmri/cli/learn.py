@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from upmri.cli import console
-from upmri.cli.options import Json, Quiet, app
+from upmri.cli.options import Json, Quiet, Trusted, app
 from upmri.core.errors import InputError
 from upmri.core.printable import one_line
 
@@ -25,6 +25,7 @@ def train_command(
         bool, typer.Option("--resume", help="Continue from the checkpoint in the output folder.")
     ] = False,
     quiet: Quiet = False,
+    trusted: Trusted = False,  # noqa: ARG001
 ) -> None:
     """Train a method on undersampled scans and print the file of its weights. Several GPUs: torchrun -m upmri ….
 

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import math
+import os
 from collections.abc import Callable
 from typing import Annotated, Any, TypeVar
 
 import typer
 from typer.core import TyperCommand, TyperGroup
+
+from upmri.core import fork_server
+from upmri.core.errors import InputError
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -44,9 +49,49 @@ app = _Application(
     epilog="Not for clinical use. With --debug, an error shows its whole traceback.",
 )
 
+
+def _choose_process(ctx: typer.Context, trusted: bool) -> bool:
+    """Let this command read files in this process; or start the other one, which imports torch while this one does."""
+    if ctx.resilient_parsing:  # only completes a line
+        return trusted
+    if trusted:
+        before = os.environ.get("UPMRI_TRUSTED", "")
+        os.environ["UPMRI_TRUSTED"] = "1"  # also for processes that this one starts
+        ctx.call_on_close(lambda: os.environ.update(UPMRI_TRUSTED=before))
+    elif fork_server.wanted():
+        fork_server.start()
+    return trusted
+
+
 Json = Annotated[bool, typer.Option("--json", help="Print the results as JSON.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace files that exist already.")]
 Seed = Annotated[int, typer.Option(help="Random seed; the same seed gives the same result.")]
 Mirrors = Annotated[bool, typer.Option("--mirrors", help="Average over the scan's mirror images: better, 4× slower.")]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, …")]
+
+
+def above_zero(number: float, option: str, unit: float = 1) -> float:
+    """Return the number of an option times its unit, which must be above 0 and finite; Typer accepts nan and inf."""
+    value = number * unit
+    if not 0 < value < math.inf:
+        raise InputError(f"expected a number above 0, not infinite, got {number:g}", field=option)
+    return value
+
+
+def byte_limit(max_gib: float | None) -> int:
+    """Return the value of ``--max-gib`` in bytes, by default half of the free memory."""
+    from upmri.formats import MAX_BYTES
+
+    return MAX_BYTES if max_gib is None else int(above_zero(max_gib, "--max-gib", 2**30))
+
+
+# For every command that reads scans or images. The callback does all; commands need not look at the value.
+Trusted = Annotated[
+    bool,
+    typer.Option(
+        "--trusted",
+        help="Read files in this process, without limits: for files of your own.",
+        callback=_choose_process,
+    ),
+]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from upmri.cli import console
-from upmri.cli.options import Device, Json, Mirrors, Overwrite, Quiet, Seed, app
+from upmri.cli.options import Device, Json, Mirrors, Overwrite, Quiet, Seed, Trusted, app, byte_limit
 from upmri.core.errors import InputError
 from upmri.methods import DEFAULT
 
@@ -25,7 +26,7 @@ def recon_command(
         str | None,
         typer.Option(
             metavar="NAME|FILE",
-            help="Weights: one of `upmri models`, or a file; by default those that suit the scan best.",
+            help="Weights: one of `upmri models`, or a file; by default those that suit the scan.",
         ),
     ] = None,
     slices: Annotated[str | None, typer.Option(help="Slices to reconstruct, as in 3:7.")] = None,
@@ -41,6 +42,12 @@ def recon_command(
     damping: Annotated[
         float | None, typer.Option("--lambda", help="Regularisation λ; by default from the noise level.")
     ] = None,
+    check: Annotated[
+        bool,
+        typer.Option(
+            "--check", help="Measure the gain over SENSE on held-out lines of the first slice: eight reconstructions."
+        ),
+    ] = False,
     target: Annotated[
         Path | None,
         typer.Option("--out", "-o", help="File to write (.nii.gz, .nii, .h5, .npy, .cfl, .png, .dcm), or a folder."),
@@ -53,11 +60,16 @@ def recon_command(
     max_gib: Annotated[
         float | None, typer.Option(help="Most GiB to read at once; by default half of the free memory.")
     ] = None,
+    profile: Annotated[
+        bool, typer.Option("--profile", help="Measure the stages of the reconstruction, and print their seconds.")
+    ] = False,
     quiet: Quiet = False,
     as_json: Json = False,
+    trusted: Trusted = False,  # noqa: ARG001
 ) -> None:
     """Reconstruct scans, slice by slice; by default into SCAN.nii.gz in the current folder."""
     from upmri import formats
+    from upmri.core.stages import measured, stage
     from upmri.evaluation import report
     from upmri.formats import atomic, nifti
     from upmri.inference.choice import build_method
@@ -69,7 +81,7 @@ def recon_command(
     }  # fmt: skip
     with console.warnings_shown(quiet=quiet):
         build_method(method, **settings)  # a wrong setting is reported before anything is read
-    limit = formats.MAX_BYTES if max_gib is None else int(max_gib * 2**30)
+    limit = byte_limit(max_gib)
     inputs = scans if model is None else [*scans, Path(model)]
     results, failed = [], False
     for path, destination in zip(scans, _targets(scans, target), strict=True):
@@ -82,12 +94,17 @@ def recon_command(
             if with_report:
                 report.check_report(report_path, overwrite=overwrite)
                 atomic.check_not_input(report_path, inputs)
-            with formats.open_source(path, max_bytes=limit) as source, console.warnings_shown(quiet=quiet):
-                rec = reconstruct_slices(
-                    source.each(slices), len(source.indices(slices)), method,
-                    seed=seed, device=device, progress=not quiet and not as_json, **settings
-                )  # fmt: skip
-            rec.save(destination, overwrite=overwrite, complex=keep_phase)
+            seconds: dict[str, float] = {}
+            with measured(seconds) if profile else nullcontext():
+                with stage("opening"):
+                    source = formats.open_source(path, max_bytes=limit)
+                with source, console.warnings_shown(quiet=quiet):
+                    rec = reconstruct_slices(
+                        source.each(slices), len(source.indices(slices)), method,
+                        check=check, seed=seed, device=device, progress=not quiet and not as_json, **settings
+                    )  # fmt: skip
+                with stage("writing"):
+                    rec.save(destination, overwrite=overwrite, complex=keep_phase)
             if with_report:
                 with console.warnings_shown(quiet=quiet):
                     report.write_report(rec, report_path, scan=path, slices=slices, overwrite=overwrite)
@@ -95,9 +112,12 @@ def recon_command(
             console.complain(error.within(path=path))
             failed = True
             continue
-        results.append(_summary(path, destination, rec))
+        stages = {"stages": {name: round(value, 4) for name, value in seconds.items()}} if profile else {}
+        results.append(_summary(path, destination, rec) | stages)
         if not quiet and not as_json:
             console.say(_line(results[-1]))
+            for name, value in seconds.items():
+                console.say(f"  {name:18} {value:8.3f} s  {value / sum(seconds.values()):4.0%}")
     if as_json:
         typer.echo(json.dumps(results, indent=2))
     if failed:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from upmri.cli import console
-from upmri.cli.options import Overwrite, Quiet, app
+from upmri.cli.options import Overwrite, Quiet, Trusted, above_zero, app
 
 
 @app.command("report")
@@ -26,14 +26,16 @@ def report_command(
     ] = 40,
     overwrite: Overwrite = False,
     quiet: Quiet = False,
+    trusted: Trusted = False,  # noqa: ARG001
 ) -> None:
     """Make one offline page that shows results side by side: errors, uncertainty, phase, k-space, metrics."""
     from upmri.evaluation.report import write_report
     from upmri.formats import atomic
 
     atomic.check_not_input(target, results if scan is None else [*results, scan])
+    limit = above_zero(max_mb, "--max-mb")
     with console.warnings_shown(quiet=quiet):
-        write_report(list(results), target, scan=scan, slices=slices, overwrite=overwrite, max_megabytes=max_mb)
+        write_report(list(results), target, scan=scan, slices=slices, overwrite=overwrite, max_megabytes=limit)
     if not quiet:
         count = f"{len(results)} result{'s' * (len(results) != 1)}"
         console.say(f"{target}: {count}, {target.stat().st_size / 1e6:.1f} MB; open it in a browser")

@@ -11,7 +11,7 @@ import typer
 from rich.text import Text
 
 from upmri.cli import console
-from upmri.cli.options import Json, Overwrite, Quiet, Seed, app
+from upmri.cli.options import Json, Overwrite, Quiet, Seed, Trusted, app, byte_limit
 
 
 @app.command("demo")
@@ -38,7 +38,9 @@ def demo_command(
 
 @app.command("info")
 def info_command(
-    scan: Annotated[Path, typer.Argument(help="A scan of any supported format.")], as_json: Json = False
+    scan: Annotated[Path, typer.Argument(help="A scan of any supported format.")],
+    as_json: Json = False,
+    trusted: Trusted = False,  # noqa: ARG001
 ) -> None:
     """Show what a scan holds: matrix, coils, acceleration, calibration lines, noise. Reads headers and one slice."""
     from upmri.evaluation.info import info
@@ -87,14 +89,15 @@ def simulate_command(
         typer.Option(help="Most GiB of the images, and of the scan; by default half of the free memory."),
     ] = None,
     quiet: Quiet = False,
+    trusted: Trusted = False,  # noqa: ARG001
 ) -> None:
     """Make an undersampled multi-coil scan of an image."""
-    from upmri.formats import MAX_BYTES, atomic, guard, load_images
+    from upmri.formats import atomic, guard, load_images
     from upmri.physics.simulate import simulate
 
     atomic.check_writable(target, overwrite=overwrite)
     atomic.check_not_input(target, [image])
-    limit = MAX_BYTES if max_gib is None else int(max_gib * 2**30)
+    limit = byte_limit(max_gib)
     images = load_images(image, max_bytes=limit)
     with guard.naming(image):
         # Of each voxel the scan holds k-space and maps of all coils and the reference, complex numbers of 8 bytes.

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import threading
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from upmri.cli import console
-from upmri.cli.options import Device, Json, Mirrors, Overwrite, Quiet, Seed, app
+from upmri.cli.options import Device, Json, Mirrors, Overwrite, Quiet, Seed, Trusted, above_zero, app
 from upmri.core.errors import InputError
 from upmri.methods import DEFAULT
 
@@ -36,8 +37,11 @@ def serve_scans(
         list[str] | None, typer.Option(metavar="NAME=NUMBER", help="Change a limit, such as coils=64 (docs/server.md).")
     ] = None,
     workers: Annotated[
-        int, typer.Option(min=1, help="Slices that are reconstructed at once, of different streams.")
-    ] = 2,
+        int,
+        typer.Option(
+            min=1, help="Slices that are reconstructed at once, of different streams; half of them long ones."
+        ),
+    ] = 3,
     health_port: Annotated[
         int | None, typer.Option(help="Port for GET /health and GET /metrics; 0 takes a free one.")
     ] = None,
@@ -63,6 +67,7 @@ def serve_scans(
     from upmri.server.process import WorkerProcess
     from upmri.server.shared import Shared
     from upmri.server.tls import tls_context
+    from upmri.server.turns import long_seats
 
     allowed = tuple(allow or methods.method_names())
     for name in (*allowed, method):
@@ -82,7 +87,8 @@ def serve_scans(
             "scans and read images; use a tunnel or a separate network (docs/server.md)"
         )
     with log_to(log, counters := Counters()):
-        processes = [WorkerProcess(device, method, counters) for _ in range(workers)]
+        low = long_seats(workers)
+        processes = [WorkerProcess(device, method, counters, number in low) for number in range(workers)]
         dispatcher = Dispatcher(processes, limits, counters)
         Server(
             host,
@@ -123,6 +129,7 @@ def stream_scan(
     seed: Seed = 0,
     quiet: Quiet = False,
     as_json: Json = False,
+    trusted: Trusted = False,  # noqa: ARG001
 ) -> None:
     """Send a scan to an MRD server and write the images that come back; by default to SCAN.nii.gz."""
     from upmri import formats
@@ -147,7 +154,7 @@ def stream_scan(
         {key: value for key, value in config.items() if value is not None},
         slices=slices,
         max_bytes=formats.MAX_BYTES,
-        seconds=wait,
+        seconds=min(above_zero(wait, "--wait"), threading.TIMEOUT_MAX),
         progress=not quiet and not as_json,
         context=tls_context(server=False, cert=tls_cert, key=tls_key, ca=tls_ca),
         on_text=lambda text: None if quiet or as_json or text.startswith(("image ", WORKING)) else console.warn(text),

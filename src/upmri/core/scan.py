@@ -5,6 +5,7 @@ Both accept NumPy arrays wherever they hold tensors.
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
@@ -123,8 +124,9 @@ class Scan:
 
     @property
     def acceleration(self) -> float:
-        """Grid points per sampled point, averaged over slices."""
-        return 1.0 / self.mask.float().mean().item()
+        """Grid points per sampled point, averaged over slices; infinite where nothing was sampled."""
+        sampled = self.mask.float().mean().item()
+        return 1.0 / sampled if sampled else math.inf
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> Path:
         """Write the scan to HDF5. :func:`upmri.load` returns exactly the same values."""

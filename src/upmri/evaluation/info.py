@@ -58,6 +58,8 @@ def info(scan: Scan | Any) -> dict[str, Any]:
 
 
 def _describe(middle: Scan, slices: int, kind: str, file: str | None) -> dict[str, Any]:
+    if not bool(middle.mask.any()):
+        raise InputError("nothing was sampled in the middle slice, which is described", field="mask")
     rows, columns = calibration_region(middle.mask[0], middle.matrix[0])
     noise, noise_from, notes = _noise(middle)
     calibration = [rows.stop - rows.start, columns.stop - columns.start]

@@ -42,7 +42,7 @@ class HeldOut:
         Calibration lines are held out only if there are no others, because every scan that is reconstructed has them.
         """
         _, _, held_out = LineSplit(loss=(share, share), calibration=0).draw_each(problem)
-        return cls._split(problem, held_out)
+        return cls.split(problem, held_out)
 
     @classmethod
     def in_turn(cls, problem: Problem, turns: int) -> Iterator[HeldOut]:
@@ -50,10 +50,11 @@ class HeldOut:
         parts = draw_per_slice(partial(folds, count=turns), problem)
         for held_out in torch.stack(parts, 1):
             if held_out.any():
-                yield cls._split(problem, held_out)
+                yield cls.split(problem, held_out)
 
     @classmethod
-    def _split(cls, problem: Problem, held_out: Tensor) -> HeldOut:
+    def split(cls, problem: Problem, held_out: Tensor) -> HeldOut:
+        """Hold out the lines of a mask, (slice, 1 or H, W)."""
         return cls(problem.restrict(problem.lines.to(held_out.device) & ~held_out), problem.restrict(held_out))
 
     def error(self, image: Tensor) -> Tensor:

@@ -79,6 +79,11 @@ class Method(ABC):
     weights_of: ClassVar[str | None] = None
     validation: ClassVar[dict[str, Any]] = {}
 
+    @property
+    def batches(self) -> bool:
+        """Whether slices may be reconstructed together, with the same result as alone."""
+        return True
+
     @abstractmethod
     def reconstruct(self, problem: Problem) -> Tensor:
         """Image (slice, H, W) on the scale of the problem."""

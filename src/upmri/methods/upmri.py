@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -27,6 +27,7 @@ from upmri.learning.training_noise import path_noise
 from upmri.methods.base import Estimate, Objective
 from upmri.methods.learned import Learned
 from upmri.methods.supervised import full_image
+from upmri.networks.precision import for_inference
 from upmri.networks.unrolled import Unrolled
 from upmri.physics.operator import IdentityOperator, Operator
 from upmri.physics.problem import Problem
@@ -144,8 +145,8 @@ class Upmri(Learned):
     Parameters
     ----------
     model
-        Weights: a name, a file, or a loaded prior. When not given, the available weights that best predict held-out
-        lines of the scan's first slice.
+        Weights: a name, a file, or a loaded prior. When not given, the first available ones, ``brain``, unless others
+        predict held-out lines of the scan's first slice clearly better.
     samples
         Number of images. With more than 1, images around the posterior mean and their standard deviation are returned:
         by the bootstrap (:mod:`upmri.learning.bootstrap`), with a calibrated deviation, unless ``steps`` is given.
@@ -159,6 +160,9 @@ class Upmri(Learned):
         Every slice starts from the weights as they are.
     mirrors
         Whether to average over the three mirror images of the scan: four times the evaluations for some 0.2 dB.
+    precision
+        Number format of the U-Net: ``auto``, 16 bits where the processor has instructions for them, which changes an
+        image by less than 0.02 dB; or ``fp32``.
     """
 
     name = "upmri"
@@ -166,12 +170,14 @@ class Upmri(Learned):
     needs = "undersampled scans"
     evaluations = 1
     objective = UpmriObjective
+    validation: ClassVar[dict[str, Any]] = {"precision": "fp32"}
 
     samples: int = 1
     steps: int | None = None
     start: float = 0.5
     adapt: int = 0
     mirrors: bool = False
+    precision: str = "auto"
 
     def __post_init__(self) -> None:
         at_least(self, 0, "adapt")
@@ -180,8 +186,15 @@ class Upmri(Learned):
             at_least(self, 1, "steps")
             if self.samples == 1:
                 raise InputError("are for draws along the flow; set samples above 1, too", field="steps")
+        if self.precision not in ("auto", "fp32"):
+            raise InputError(f"expected auto or fp32, got {self.precision!r}", field="precision")
         if not LAST < self.start <= 1:
             raise InputError(f"expected a time between {LAST} and 1, got {self.start}", field="start")
+
+    @property
+    def batches(self) -> bool:
+        """Not with adaptation, which every slice begins anew."""
+        return self.adapt == 0
 
     def reconstruct(self, problem: Problem) -> Tensor:
         """The posterior mean."""
@@ -210,10 +223,12 @@ class Upmri(Learned):
         return Estimate(mean, drawn, deviation(drawn, mean))
 
     def _network(self, problem: Problem) -> Predictor:
-        network = self.prior.network
+        network: nn.Module = self.prior.network
         if self.adapt:
             objective = self.prior.objective
             assert isinstance(objective, UpmriObjective)  # noqa: S101  `prior` has checked it
             loss = replace(objective, path_every=0, supervised=False).loss
             network = adapt_to(problem, network, loss, self.adapt)
+        if self.precision == "auto":
+            network = for_inference(network)
         return Mirrored(network) if self.mirrors else network

@@ -5,17 +5,13 @@ Group norm replaces batch norm: the result for a slice does not depend on the ba
 
 from __future__ import annotations
 
-import math
 from itertools import pairwise
 
 import torch
 import torch.nn.functional as nnf
 from torch import Tensor, nn
 
-from upmri.networks.channels import channels
-
-# Largest number of groups of a group norm.
-_GROUPS = 8
+from upmri.networks.layers import ConvNormReLU, halve, join
 
 
 class Cnn(nn.Sequential):
@@ -28,7 +24,7 @@ class Cnn(nn.Sequential):
     """
 
     def __init__(self, layers: int = 5, width: int = 64) -> None:
-        inner = [_layer(2 if i == 0 else width, width) for i in range(layers - 1)]
+        inner = [ConvNormReLU(2 if i == 0 else width, width) for i in range(layers - 1)]
         super().__init__(*inner, _last(width, 3))
 
 
@@ -57,31 +53,33 @@ class UNet(nn.Module):
         """Output (batch, 2, H, W)."""
         height, width = x.shape[-2:]
         grid = 2 ** len(self.up)
-        x = nnf.pad(x, (0, -width % grid, 0, -height % grid))
+        if height % grid or width % grid:
+            x = nnf.pad(x, (0, -width % grid, 0, -height % grid))
         levels: list[Tensor] = []
         for stage in self.down:
-            x = stage(nnf.avg_pool2d(x, 2) if levels else x)
+            x = stage(halve(x) if levels else x)
             levels.append(x)
         x = levels.pop()
         for stage in reversed(self.up):
-            x = stage(torch.cat([nnf.interpolate(x, scale_factor=2, mode="nearest"), levels.pop()], 1))
+            x = stage(join(x, levels.pop()))
         out: Tensor = self.out(x)
         return out[..., :height, :width]
 
 
 def on_channels(network: nn.Module, image: Tensor) -> Tensor:
-    """Evaluate a real network on the two channels of a complex image (slice, H, W), in the network's precision."""
-    result = network(channels(image).to(next(network.parameters()).dtype))
-    return torch.view_as_complex(result.to(image.real.dtype).movedim(1, -1).contiguous())
+    """Evaluate a real network on the two channels of a complex image (slice, H, W), in the network's precision.
+
+    Real and imaginary part are neighbours in memory, so the channels are last: the faster order for convolutions.
+    """
+    pairs = torch.view_as_real(image.resolve_conj().contiguous()).permute(0, 3, 1, 2)
+    if torch._C._are_functorch_transforms_active():
+        pairs = pairs.contiguous()  # the forward-mode rule of group norm needs channels first
+    result = network(pairs.to(next(network.parameters()).dtype))
+    return torch.view_as_complex(result.to(image.real.dtype).permute(0, 2, 3, 1).contiguous())
 
 
 def _pair(inputs: int, outputs: int) -> nn.Sequential:
-    return nn.Sequential(_layer(inputs, outputs), _layer(outputs, outputs))
-
-
-def _layer(inputs: int, outputs: int) -> nn.Sequential:
-    norm = nn.GroupNorm(math.gcd(_GROUPS, outputs), outputs)
-    return nn.Sequential(nn.Conv2d(inputs, outputs, 3, padding=1), norm, nn.ReLU())
+    return nn.Sequential(ConvNormReLU(inputs, outputs), ConvNormReLU(outputs, outputs))
 
 
 def _last(inputs: int, size: int) -> nn.Conv2d:

@@ -8,7 +8,9 @@ from functools import lru_cache
 import torch
 from torch import Tensor, nn
 
+from upmri.core.stages import stage
 from upmri.networks.cnn import UNet, on_channels
+from upmri.networks.replay import replay
 from upmri.physics.operator import Operator
 
 # The σ₀ at which the damping is λ₁, and bounds for σ₀.
@@ -17,6 +19,8 @@ _USUAL, _NOISE = 0.01, (1e-3, 0.1)
 _PERIODS = 32
 # Smallest time: the weight of x_t is unbounded as t → 0.
 _EARLIEST = 1e-3
+# Relative error of each solve without gradients, where the solver iterates: see docs/architecture.md for its effect.
+_ACCURACY = 5e-4
 
 
 class Unrolled(nn.Module):
@@ -57,6 +61,7 @@ class Unrolled(nn.Module):
         self.cascades = cascades
         self.network = UNet(width)
         self.log_damping = nn.Parameter(torch.tensor(damping).log())
+        self._cascades = [_Cascade(self.network)]  # no submodule, in a list: its weights have their names already
 
     def forward(self, operator: Operator, adjoint: Tensor, noisy: Tensor, t: Tensor, sigma: Tensor) -> Tensor:
         """Predict the image x₀.
@@ -81,17 +86,34 @@ class Unrolled(nn.Module):
         total = damping + weight * (1 - t)
         support = operator.support
         known = adjoint + support * weight[:, None, None] * noisy
-        x = operator.solve(known, total)
+        accuracy = 0.0 if torch.is_grad_enabled() else _ACCURACY
+        with stage("solves"):
+            x = operator.solve(known, total, accuracy=accuracy)
+        cascade = self._cascades[0]
+        cascade.network = self.network
         states = [x]  # later ones are kept only where gradients need them
         for _ in range(self.cascades):
-            phase = support * smooth_phase_of(x)
-            change = on_channels(self.network, (phase.conj() * x).flatten(0, -3))
-            z = x + phase * change.reshape(x.shape)
-            x = operator.solve(known + damping[:, None, None] * z, total)
+            with stage("U-Net"):
+                rhs = replay(cascade, x, known, support, damping)
+            with stage("solves"):
+                x = operator.solve(rhs, total, accuracy=accuracy, start=x)
             if x.requires_grad:
                 states.append(x)
         _bound_gradients(states)
         return x
+
+
+class _Cascade(nn.Module):
+    """Right-hand side b + λ z of a cascade, z = x + Π φ U(φ̄ x)."""
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, x: Tensor, known: Tensor, support: Tensor, damping: Tensor) -> Tensor:
+        phase = support * smooth_phase_of(x)
+        change = on_channels(self.network, (phase.conj() * x).flatten(0, -3))
+        return known + damping[:, None, None] * (x + phase * change.reshape(x.shape))
 
 
 def _bound_gradients(states: list[Tensor]) -> None:

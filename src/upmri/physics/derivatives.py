@@ -12,7 +12,7 @@ from upmri.physics.solve import per_slice
 
 Result = TypeVar("Result")
 Map = Callable[[Tensor], Tensor]
-Run = Callable[[Tensor, float | Tensor], Tensor]
+Run = Callable[[Tensor, float | Tensor, Tensor | None], Tensor]
 
 
 def linear(value: Tensor, there: Map, back: Map) -> Tensor:
@@ -21,9 +21,11 @@ def linear(value: Tensor, there: Map, back: Map) -> Tensor:
     return result
 
 
-def inverse(rhs: Tensor, damping: float | Tensor, run: Run) -> Tensor:
-    """(N + λI)⁻¹ b by a solver (b, λ) ↦ x, with gradients in b and λ."""
-    result: Tensor = _Inverse.apply(rhs, damping, run)
+def inverse(rhs: Tensor, damping: float | Tensor, run: Run, start: Tensor | None = None) -> Tensor:
+    """(N + λI)⁻¹ b by a solver (b, λ, first x or None) ↦ x, with gradients in b and λ; the first x changes nothing."""
+    if not torch.is_grad_enabled() and not torch._C._are_functorch_transforms_active():
+        return run(rhs, damping, start)  # without the cost of a differentiable function
+    result: Tensor = _Inverse.apply(rhs, damping, run, None if start is None else start.detach())
     return result
 
 
@@ -74,19 +76,19 @@ class _Inverse(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(rhs: Tensor, damping: Any, run: Any) -> Tensor:
-        return run(rhs, damping)
+    def forward(rhs: Tensor, damping: Any, run: Run, start: Tensor | None) -> Tensor:
+        return run(rhs, damping, start)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        _, damping, ctx.run = inputs
+        _, damping, ctx.run, _ = inputs
         ctx.number = None if isinstance(damping, Tensor) else damping
         saved = (output, damping) if isinstance(damping, Tensor) else (output,)
         ctx.save_for_backward(*saved)
         ctx.save_for_forward(*saved)
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor | None, None]:
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor | None, None, None]:
         x, damping = _saved(ctx)
         back = inverse(grads[0], damping, ctx.run)
         slope = None
@@ -94,7 +96,7 @@ class _Inverse(torch.autograd.Function):
             slope = -(back.conj() * x).real.sum((-2, -1))
             slope = slope.reshape(-1, slope.shape[-1]).sum(0) if damping.numel() > 1 else slope.sum()
             slope = slope.reshape(damping.shape).to(damping.dtype)
-        return back, slope, None
+        return back, slope, None, None
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Any) -> Tensor:
@@ -107,21 +109,28 @@ class _Inverse(torch.autograd.Function):
 
     @staticmethod
     def vmap(
-        info: Any,  # noqa: ARG004
-        in_dims: tuple[int | None, int | None, None],
+        info: Any,
+        in_dims: tuple[int | None, int | None, None, int | None],
         rhs: Tensor,
         damping: Any,
-        run: Any,
+        run: Run,
+        start: Tensor | None,
     ) -> tuple[Tensor, int]:
-        if in_dims[0] is not None:
-            rhs = rhs.movedim(in_dims[0], 0)
+        size: int = info.batch_size
+        rhs = _stacked(rhs, in_dims[0], size)
+        start = None if start is None else _stacked(start, in_dims[3], size)
         if in_dims[1] is None:
-            return inverse(rhs, damping, run), 0
-        values = damping.movedim(in_dims[1], 0)
-        pairs = zip(rhs if in_dims[0] is not None else [rhs] * len(values), values, strict=True)
-        return torch.stack([inverse(b, value, run) for b, value in pairs]), 0
+            return inverse(rhs, damping, run, start), 0
+        starts = [None] * size if start is None else start
+        each = zip(rhs, damping.movedim(in_dims[1], 0), starts, strict=True)
+        return torch.stack([inverse(b, value, run, first) for b, value, first in each]), 0
 
 
 def _saved(ctx: Any) -> tuple[Tensor, Any]:
     x, *damping = ctx.saved_tensors
     return x, damping[0] if damping else ctx.number
+
+
+def _stacked(value: Tensor, dim: int | None, size: int) -> Tensor:
+    """The entries of a ``vmap`` along the first axis, equal ones if it does not run over this value."""
+    return value.expand(size, *value.shape) if dim is None else value.movedim(dim, 0)

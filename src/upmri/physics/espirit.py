@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from itertools import groupby
 
 import torch
 from torch import Tensor
@@ -24,8 +25,9 @@ from upmri.physics.masks import calibration_region
 
 # Fewest calibration lines over which a kernel can slide.
 MIN_LINES = 4
-# Bytes of coil matrices in flight.
-_BLOCK = 8 << 20
+# Bytes of coil matrices in flight: what a CPU's cache holds, and what keeps an accelerator busy.
+_BLOCK = {"cpu": 8 << 20}
+_CUDA_BLOCK = 2 << 30
 
 
 def estimate_maps(
@@ -36,7 +38,8 @@ def estimate_maps(
     Parameters
     ----------
     scan
-        Its mask must hold a fully sampled block around DC: at least four lines.
+        Its mask must hold a fully sampled block around DC: at least four lines. A slice without samples, among others
+        with samples, gets maps of 0.
     calibration
         Lines used at the most, in each direction; with fewer lines the readout is used further out instead.
     kernel
@@ -56,12 +59,36 @@ def estimate_maps(
     >>> upmri.estimate_maps(measured).maps.shape
     torch.Size([1, 4, 48, 48])
     """
-    maps = []
-    for kspace, mask in zip(scan.kspace, scan.mask, strict=True):
-        rows, columns = calibration_region(mask, kspace.shape[-2])
-        block = _centre(kspace[:, rows, columns], calibration)
-        maps.append(espirit(block, tuple(kspace.shape[-2:]), kernel=kernel, threshold=threshold, crop=crop))
-    return replace(scan, maps=torch.stack(maps))
+    maps = find_maps(scan.kspace, scan.mask, calibration=calibration, kernel=kernel, threshold=threshold, crop=crop)
+    return replace(scan, maps=maps)
+
+
+def find_maps(
+    kspace: Tensor,
+    mask: Tensor,
+    *,
+    calibration: int = 24,
+    kernel: int = 6,
+    threshold: float = 0.02,
+    crop: float = 0.85,
+) -> Tensor:
+    """Coil maps (slice, coil, H, W) of k-space of that shape, on its device; see :func:`estimate_maps`.
+
+    On an accelerator, slices with calibration blocks of the same size are computed together.
+    """
+    maps = torch.zeros_like(kspace)
+    shape: tuple[int, int] = (kspace.shape[-2], kspace.shape[-1])
+    blocks: dict[int, Tensor] = {}
+    for i, (one, lines) in enumerate(zip(kspace, mask, strict=True)):
+        if bool(lines.any()) or not bool(mask.any()):  # a slice without samples, among others, has no maps
+            rows, columns = calibration_region(lines, one.shape[-2])
+            blocks[i] = _centre(one[:, rows, columns], calibration)
+    together = kspace.device.type != "cpu"
+    for _, same in groupby(blocks, lambda i: tuple(blocks[i].shape) if together else i):
+        which = list(same)
+        stack = torch.stack([blocks[i] for i in which])
+        maps[which] = espirit(stack, shape, kernel=kernel, threshold=threshold, crop=crop)
+    return maps
 
 
 def espirit(
@@ -74,7 +101,7 @@ def espirit(
     iterations: int = 60,
     tolerance: float = 1e-3,
 ) -> Tensor:
-    """Coil maps (coil, H, W) of the given shape from a calibration block (coil, rows, columns) around DC.
+    """Coil maps ([slice,] coil, H, W) from calibration blocks ([slice,] coil, rows, columns) around DC.
 
     Parameters
     ----------
@@ -87,7 +114,10 @@ def espirit(
     iterations, tolerance
         The power iteration stops when no vector inside the object moves by more than ``tolerance``.
     """
-    coils, rows, columns = block.shape
+    if block.ndim == 3:
+        options = {"kernel": kernel, "threshold": threshold, "crop": crop}
+        return espirit(block[None], shape, **options, iterations=iterations, tolerance=tolerance)[0]  # type: ignore[arg-type]
+    slices, coils, rows, columns = block.shape
     if min(rows, columns) < MIN_LINES:
         raise InputError(
             f"ESPIRiT needs at least {MIN_LINES} fully sampled lines around the centre of k-space, "
@@ -99,14 +129,15 @@ def espirit(
     # The block's own coil images are close to the eigenvectors, so few iterations are needed.
     start = ifft2c(_embed(block, shape))
     reference = _principal(block)
-    maps = torch.empty(coils, *shape, dtype=block.dtype, device=block.device)
-    step = max(1, _BLOCK // (shape[1] * coils**2 * block.element_size()))
+    maps = torch.empty(slices, coils, *shape, dtype=block.dtype, device=block.device)
+    most = _BLOCK.get(block.device.type, _CUDA_BLOCK)
+    step = max(1, most // (slices * shape[1] * coils**2 * block.element_size()))
     for top in range(0, shape[0], step):
         band = slice(top, min(top + step, shape[0]))
-        vectors, values = _leading(_matrices(spectrum, shape, band), start[:, band], crop, iterations, tolerance)
-        virtual = reference.conj() @ vectors.flatten(1)
-        vectors = vectors * (values > crop) * torch.exp(-1j * virtual.angle()).reshape(values.shape)
-        maps[:, band] = vectors
+        vectors, values = _leading(_matrices(spectrum, shape, band), start[..., band, :], crop, iterations, tolerance)
+        virtual = (reference.conj()[:, None] @ vectors.flatten(2)).reshape(values.shape)
+        vectors = vectors * ((values > crop) * torch.exp(-1j * virtual.angle()))[:, None]
+        maps[..., band, :] = vectors
     return maps
 
 
@@ -125,39 +156,44 @@ def _kernel(wanted: int, length: int) -> int:
 
 
 def _signal_space(block: Tensor, size: tuple[int, int], threshold: float) -> Tensor:
-    """Orthonormal basis (coil·K, rank) of the patches, without what is below the threshold."""
-    coils = block.shape[0]
-    patches = block.unfold(1, size[0], 1).unfold(2, size[1], 1)  # (coil, i, j, kr, kp)
-    patches = patches.permute(0, 3, 4, 1, 2).reshape(coils * size[0] * size[1], -1)
-    wide = patches.shape[0] > patches.shape[1]
+    """Orthonormal basis (slice, coil·K, rank) of the patches, without what is below the threshold.
+
+    Slices with a smaller rank than others have columns of zeros.
+    """
+    slices, coils = block.shape[:2]
+    patches = block.unfold(2, size[0], 1).unfold(3, size[1], 1)  # (slice, coil, i, j, kr, kp)
+    patches = patches.permute(0, 1, 4, 5, 2, 3).reshape(slices, coils * size[0] * size[1], -1)
+    wide = patches.shape[1] > patches.shape[2]
     gram = patches.mH @ patches if wide else patches @ patches.mH
     # Squared singular values span many decades: double precision keeps those near the threshold.
     values, vectors = torch.linalg.eigh(gram.to(torch.complex128))
-    keep = values > threshold**2 * values[-1]
-    if not bool(keep.any()):
+    keep = values > threshold**2 * values[:, -1:]
+    rank = keep.sum(1)
+    if not bool((rank > 0).all()):
         raise InputError("the calibration lines hold no signal", field="kspace")
-    basis = vectors[:, keep]
+    most = int(rank.max())
+    basis = vectors[..., -most:]
     if wide:
-        basis = patches.to(basis.dtype) @ basis / values[keep].sqrt()
-    return basis.to(block.dtype)
+        basis = patches.to(basis.dtype) @ basis / values[:, None, -most:].clamp_min(1e-300).sqrt()
+    return (basis * keep[:, None, -most:]).to(block.dtype)
 
 
 def _spectrum(basis: Tensor, coils: int, size: tuple[int, int]) -> Tensor:
-    """Q / K as (2kr−1, 2kp−1, coil, coil), offset 0 in the middle: autocorrelation of the kernels, by FFT."""
+    """Q / K as (slice, 2kr−1, 2kp−1, coil, coil), offset 0 in the middle: autocorrelation of the kernels, by FFT."""
     grid = tuple(2 * k - 1 for k in size)
-    kernels = basis.reshape(coils, *size, -1).permute(1, 2, 0, 3)
-    hybrid = torch.fft.fft2(kernels, s=grid, dim=(0, 1))
-    products = torch.fft.ifft2(hybrid @ hybrid.mH, dim=(0, 1)) / (size[0] * size[1])
-    return torch.fft.fftshift(products, (0, 1))
+    kernels = basis.reshape(len(basis), coils, *size, -1).permute(0, 2, 3, 1, 4)
+    hybrid = torch.fft.fft2(kernels, s=grid, dim=(1, 2))
+    products = torch.fft.ifft2(hybrid @ hybrid.mH, dim=(1, 2)) / (size[0] * size[1])
+    return torch.fft.fftshift(products, (1, 2))
 
 
 def _matrices(spectrum: Tensor, shape: tuple[int, int], band: slice) -> Tensor:
-    """G of some rows, (rows, W, coil, coil)."""
-    coils = spectrum.shape[-1]
-    across = _waves(spectrum.shape[1], shape[1], slice(0, shape[1]), spectrum)
-    down = _waves(spectrum.shape[0], shape[0], band, spectrum)
-    partial = torch.tensordot(down, spectrum, 1)  # (rows, 2kp−1, coil, coil)
-    return (across @ partial.flatten(2)).unflatten(-1, (coils, coils))
+    """G of some rows, (slice, rows, W, coil, coil)."""
+    _, tall, broad, coils, _ = spectrum.shape
+    across = _waves(broad, shape[1], slice(0, shape[1]), spectrum)
+    down = _waves(tall, shape[0], band, spectrum)
+    partial = (down @ spectrum.flatten(2)).unflatten(-1, (broad, coils**2))  # (slice, rows, 2kp−1, coil²)
+    return (across @ partial).unflatten(-1, (coils, coils))
 
 
 def _waves(count: int, length: int, where: slice, like: Tensor) -> Tensor:
@@ -169,16 +205,16 @@ def _waves(count: int, length: int, where: slice, like: Tensor) -> Tensor:
 
 
 def _leading(matrices: Tensor, start: Tensor, crop: float, iterations: int, tolerance: float) -> tuple[Tensor, Tensor]:
-    """Leading eigenvector (coil, rows, W) and eigenvalue (rows, W) of G by power iteration from the given vectors."""
-    vector = _unit(start.permute(1, 2, 0).contiguous())[0]
+    """Leading eigenvector (slice, coil, rows, W) and eigenvalue (slice, rows, W) of G by power iteration."""
+    vector = _unit(start.movedim(1, -1).contiguous())[0]
     for k in range(1, iterations + 1):
         image, value = _unit((matrices @ vector[..., None])[..., 0])
         # G is positive semidefinite, so the phase converges, too, and the plain difference is a test of convergence.
-        settled = k % 4 == 0 and not bool((_norm(image - vector)[..., 0] > tolerance)[value > crop].any())
+        settled = k % 4 == 0 and not bool(((_norm(image - vector)[..., 0] > tolerance) & (value > crop)).any())
         vector = image
         if settled:
             break
-    return vector.permute(2, 0, 1), value
+    return vector.movedim(-1, 1), value
 
 
 def _norm(x: Tensor) -> Tensor:
@@ -192,14 +228,15 @@ def _unit(x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _principal(block: Tensor) -> Tensor:
-    """The coil combination with the most signal: a phase reference that is nowhere dark inside the object."""
-    samples = block.flatten(1)
-    return torch.linalg.eigh(samples @ samples.mH)[1][:, -1]
+    """The coil combination with the most signal, (slice, coil): a phase reference that is nowhere dark inside."""
+    samples = block.flatten(2)
+    return torch.linalg.eigh(samples @ samples.mH)[1][..., -1]
 
 
 def _embed(block: Tensor, shape: tuple[int, int]) -> Tensor:
     """Zero-pad a block so that its DC becomes the image's."""
-    out = block.new_zeros(block.shape[0], *shape)
-    top, left = shape[0] // 2 - block.shape[1] // 2, shape[1] // 2 - block.shape[2] // 2
-    out[:, top : top + block.shape[1], left : left + block.shape[2]] = block
+    rows, columns = block.shape[-2:]
+    out = block.new_zeros(*block.shape[:-2], *shape)
+    top, left = shape[0] // 2 - rows // 2, shape[1] // 2 - columns // 2
+    out[..., top : top + rows, left : left + columns] = block
     return out

@@ -84,7 +84,9 @@ class Operator(ABC):
         solver: Solver = "auto",
         *,
         tolerance: float = 1e-6,
+        accuracy: float = 0.0,
         iterations: int = 1000,
+        start: Tensor | None = None,
     ) -> Tensor:
         """(N + λI)⁻¹ b.
 
@@ -96,14 +98,17 @@ class Operator(ABC):
             λ, a number or a tensor of one or of (slice,) values.
         solver
             ``cg`` (conjugate gradients), ``direct`` where the operator has a direct solver, or ``auto``: the faster.
-        tolerance, iterations
-            For conjugate gradients: relative residual to reach, and the most iterations to take.
+        tolerance, accuracy, iterations, start
+            For conjugate gradients: relative residual to reach, relative error of x that is small enough even if the
+            residual is larger, most iterations to take, and first x, of the shape of b, which saves some of them.
         """
         if solver not in ("auto", "direct", "cg"):
             raise InputError(f"expected 'auto', 'direct' or 'cg', got {solver!r}", field="solver")
+        if start is not None and start.shape != rhs.shape:
+            raise InputError(f"expected {tuple(rhs.shape)}, got {tuple(start.shape)}", field="start")
         # The values of a tensor are not looked at: an accelerator would have to wait for them.
         positive = isinstance(damping, Tensor) or damping > 0
-        return inverse(rhs, damping, self._inverse(solver, positive, tolerance, iterations))
+        return inverse(rhs, damping, self._inverse(solver, positive, tolerance, accuracy, iterations), start)
 
     @cached_property
     def support(self) -> Tensor:
@@ -176,17 +181,15 @@ class Operator(ABC):
     def _normal(self, image: Tensor) -> Tensor:
         return self._adjoint(self._forward(image))
 
-    def _inverse(self, solver: Solver, positive: bool, tolerance: float, iterations: int) -> Run:  # noqa: ARG002
-        """Return the solver (b, λ) ↦ (N + λI)⁻¹ b; ``positive``: λ is known to be above 0."""
+    def _inverse(self, solver: Solver, positive: bool, tolerance: float, accuracy: float, iterations: int) -> Run:  # noqa: ARG002
+        """Return the solver (b, λ, first x) ↦ (N + λI)⁻¹ b; ``positive``: λ is known to be above 0."""
         if solver == "direct":
             raise self._lacks("has no direct solver; use 'cg'", field="solver")
         if not self._slices_are_independent:  # conjugate gradients take each slice with its own step
             raise self._lacks(f"mixes its {self.shape[0]} slices; give it one slice at a time")
-
-        def run(rhs: Tensor, damping: float | Tensor) -> Tensor:
-            return conjugate_gradients(self._normal, rhs, damping, iterations=iterations, tolerance=tolerance)
-
-        return run
+        return lambda rhs, damping, start: conjugate_gradients(
+            self._normal, rhs, damping, iterations=iterations, tolerance=tolerance, accuracy=accuracy, start=start
+        )
 
     @cached_property
     def _slices_are_independent(self) -> bool:
@@ -241,8 +244,8 @@ class IdentityOperator(Operator):
         """The image."""
         return image
 
-    def _inverse(self, solver: Solver, positive: bool, tolerance: float, iterations: int) -> Run:  # noqa: ARG002
-        return lambda rhs, damping: rhs / (1 + per_slice(damping, rhs))
+    def _inverse(self, *_: object) -> Run:
+        return lambda rhs, damping, _: rhs / (1 + per_slice(damping, rhs))
 
 
 class ScaledOperator(Operator):
@@ -291,7 +294,7 @@ class ScaledOperator(Operator):
     def _normal(self, image: Tensor) -> Tensor:
         return self.operator._normal(image) * self.factor**2
 
-    def _inverse(self, solver: Solver, positive: bool, tolerance: float, iterations: int) -> Run:
+    def _inverse(self, *settings: Any) -> Run:
         # (c²N + λI)⁻¹ = (N + λ/c² I)⁻¹ / c²
-        run, square = self.operator._inverse(solver, positive, tolerance, iterations), self.factor**2
-        return lambda rhs, damping: run(rhs / square, damping / square)
+        run, square = self.operator._inverse(*settings), self.factor**2
+        return lambda rhs, damping, start: run(rhs / square, damping / square, start)

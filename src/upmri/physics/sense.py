@@ -49,7 +49,8 @@ class SenseOperator(Operator):
     right-hand sides and damping; maps and mask are constants.
 
     ``solve`` is direct for 1-D masks: N is one matrix a readout row, factored on first use and kept for the same
-    damping. Other masks use conjugate gradients, with a preconditioner when there is a tolerance.
+    damping. A mask of H rows that are all the same is a 1-D mask, too, and so is one of W equal columns, with the axes
+    exchanged. Other masks use conjugate gradients, with a preconditioner when there is a tolerance.
 
     Parameters
     ----------
@@ -88,11 +89,17 @@ class SenseOperator(Operator):
         if full.ndim != 3 or full.shape[0] not in (1, n) or full.shape[1] not in (1, h) or full.shape[2] != w:
             raise InputError(f"expected ({n} or 1, 1 or {h}, {w}), got {tuple(mask.shape)}", field="mask")
         self.mask: Tensor = full.to(self._rows.device).bool().expand(n, -1, -1)
-        self.cartesian_1d = full.shape[1] == 1
-        if self.cartesian_1d:
+        equal_rows = full.shape[1] == 1 or bool((full == full[:, :1]).all())
+        self._turned: SenseOperator | None = None
+        if not equal_rows and bool((full == full[..., :1]).all()):
+            self._turned = SenseOperator(self.maps.mT, self.mask.mT[:, :1])
+        self.cartesian_1d = equal_rows or self._turned is not None
+        if equal_rows:
             self._rows = self._rows.contiguous()  # rows first, so that a block of rows is one piece of memory
-        self._weights = torch.fft.ifftshift(self.mask, (-2, -1)).to(self._rows.real.dtype)
+        sampled = self.mask[:, :1] if equal_rows else self.mask
+        self._weights = torch.fft.ifftshift(sampled, (-2, -1)).to(self._rows.real.dtype)
         self._last: _Kept | None = None
+        self.__dict__.pop("_preconditioner", None)  # which `restrict` has copied
 
     @property
     def maps(self) -> Tensor:
@@ -149,22 +156,34 @@ class SenseOperator(Operator):
 
     _forward, _adjoint = forward, adjoint  # both take any leading axes
 
-    def _inverse(self, solver: Solver, positive: bool, tolerance: float, iterations: int) -> Run:
+    def _inverse(self, solver: Solver, positive: bool, tolerance: float, accuracy: float, iterations: int) -> Run:
+        if self._turned is not None:
+            inner = self._turned._inverse(solver, positive, tolerance, accuracy, iterations)
+
+            def turned(rhs: Tensor, damping: float | Tensor, start: Tensor | None) -> Tensor:
+                return _turn(inner(_turn(rhs), damping, None if start is None else _turn(start)))
+
+            return turned
         if solver == "direct" and not (self.cartesian_1d and positive):
             raise InputError("'direct' needs a 1-D mask and a damping > 0; use 'cg'", field="solver")
         if solver == "direct" or (solver == "auto" and positive and self._affords_factors()):
-            return lambda rhs, damping: self._factored(damping)(rhs)
+            return lambda rhs, damping, _: self._factored(damping)(rhs)
 
-        def run(rhs: Tensor, damping: float | Tensor) -> Tensor:
+        def run(rhs: Tensor, damping: float | Tensor, start: Tensor | None) -> Tensor:
             # Few iterations without a tolerance are wanted for what they leave out: a preconditioner would change that.
             precondition = None
             if tolerance and positive and not self.cartesian_1d:
-                precondition = CirculantPreconditioner(self.maps, self._weights, damping)
+                precondition = self._preconditioner.damped(damping)
             return conjugate_gradients(
-                self._normal, rhs, damping, iterations=iterations, tolerance=tolerance, precondition=precondition
-            )
+                self._normal, rhs, damping, iterations=iterations, tolerance=tolerance, accuracy=accuracy,
+                precondition=precondition, start=start,
+            )  # fmt: skip
 
         return run
+
+    @cached_property
+    def _preconditioner(self) -> CirculantPreconditioner:
+        return CirculantPreconditioner(self.maps, self._weights)
 
     def _affords_factors(self) -> bool:
         return self.cartesian_1d and factor_bytes(self._blocks, self._rows) <= self._keep
@@ -186,6 +205,8 @@ class SenseOperator(Operator):
         return self._last.solver
 
     def _normal(self, image: Tensor) -> Tensor:
+        if self._turned is not None:
+            return _turn(self._turned._normal(_turn(image)))
         out = torch.zeros_like(image)
         rows, (_, h, c, w) = self._rows, self._rows.shape
         limit = _CHUNK.get(image.device.type, _CUDA_CHUNK)
@@ -205,6 +226,11 @@ class SenseOperator(Operator):
                 z = torch.fft.ifft2(z.mul_(self._weights[:, None]))
                 out += torch.linalg.vecdot(maps, z, dim=-3)
         return out
+
+
+def _turn(image: Tensor) -> Tensor:
+    """The image with its axes exchanged, in memory, too."""
+    return image.mT.contiguous()
 
 
 class _Kept:

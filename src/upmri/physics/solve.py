@@ -6,15 +6,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as nnf
 from torch import Tensor
+
+from upmri.core.kernels import uses_kernels
 
 # Rows factored together on the CPU: few enough that cropping to their common support pays, enough to amortise calls.
 _CPU_ROWS = 16
 # Bytes of systems factored together on an accelerator, which waits for calls more than for arithmetic.
 _CUDA_BLOCK = 2 << 30
-# Systems as small as this are no longer halved.
-_HALVED = 64
+# Largest systems that are not halved: if there are many, and if there are few, for which an accelerator waits.
+_HALVED, _HALVED_FEW, _FEW = 64, 128, 1000
+# Right-hand sides of each system that are solved one by one; more are multiplied together.
+_ONE_BY_ONE = 4
 
 
 def per_slice(value: float | Tensor, like: Tensor) -> Tensor | float:
@@ -31,9 +34,11 @@ def conjugate_gradients(
     *,
     iterations: int,
     tolerance: float = 0.0,
+    accuracy: float = 0.0,
     precondition: Callable[[Tensor], Tensor] | None = None,
+    start: Tensor | None = None,
 ) -> Tensor:
-    """Solve (N + λI) x = b by conjugate gradients from x = 0, every image of the batch with its own scalars.
+    """Solve (N + λI) x = b by conjugate gradients, every image of the batch with its own scalars and its own stop.
 
     Parameters
     ----------
@@ -46,16 +51,24 @@ def conjugate_gradients(
     iterations
         Largest number of iterations.
     tolerance
-        Stop when every image has ‖b − (N + λI)x‖ ≤ tolerance · ‖b‖. With 0 all iterations are taken.
+        An image is left as it is once ‖r‖ ≤ tolerance · ‖b‖, r = b − (N + λI)x. With 0 all iterations are taken.
+    accuracy
+        With a tolerance: an image is also left once ‖r‖ ≤ accuracy · λ‖x‖. As N + λI ≥ λI, its error is then at most
+        accuracy · ‖x‖.
     precondition
         r ↦ M⁻¹ r, Hermitian and positive definite, near (N + λI)⁻¹: the same solution in fewer iterations. Without it
         the k-th iterate is the plain one, whose early stop regularises.
+    start
+        First x, (…, H, W); 0 when not given. A near one saves iterations.
     """
     rhs = rhs.resolve_conj()  # a lazy conjugate has no view as two real channels
     damping = torch.as_tensor(per_slice(damping, rhs), dtype=rhs.dtype, device=rhs.device)
     shape = precondition or (lambda r: r)
-    x = torch.zeros_like(rhs)
-    residual = rhs.clone()
+    if start is None:
+        x, residual = torch.zeros_like(rhs), rhs.clone()
+    else:
+        x = start.to(rhs.dtype).resolve_conj().clone()
+        residual = rhs - torch.addcmul(normal(x), x, damping)
     shaped = shape(residual)
     direction = shaped.clone()
     energy = _inner(residual, shaped)  # of the residual in the norm of M⁻¹, its own without M
@@ -64,13 +77,19 @@ def conjugate_gradients(
     floor = energy * torch.finfo(energy.dtype).eps ** 2
     # Without damping a residual of mere rounding points into the null space, where a step would be boundless.
     least = torch.where(damping == 0, 100 * torch.finfo(energy.dtype).eps, 0.0)
-    every = 1 if rhs.device.type == "cpu" else 10  # asking an accelerator for a number makes it wait
+    bound = (accuracy * damping.real) ** 2
+    every = 1 if rhs.device.type == "cpu" else 4  # asking an accelerator for a number makes it wait
+    wanted: Tensor | bool = True
     for k in range(iterations):
-        if tolerance and k % every == 0 and bool((_inner(residual, residual) <= goal).all()):
-            break
+        if tolerance:
+            # Images stop one by one, so that the result for a slice does not depend on the others.
+            enough = torch.maximum(goal, bound * _inner(x, x)) if accuracy else goal
+            wanted = _inner(residual, residual) > enough
+            if k % every == 0 and not bool(wanted.any()):
+                break
         image = torch.addcmul(normal(direction), direction, damping)
         curvature = _inner(direction, image)
-        live = (energy > floor) & (curvature > least * _inner(direction, direction))
+        live = (energy > floor) & (curvature > least * _inner(direction, direction)) & wanted
         step = torch.where(live, energy / torch.where(live, curvature, 1), 0).to(rhs.dtype)
         x.addcmul_(step, direction)
         residual.addcmul_(step, image, value=-1)
@@ -99,22 +118,24 @@ class CirculantPreconditioner:
         Coil sensitivities (slice, coil, H, W).
     mask
         Mask as real numbers, DC first: (slice, H, W).
-    damping
-        λ > 0, one number or (slice,).
     """
 
-    def __init__(self, maps: Tensor, mask: Tensor, damping: float | Tensor) -> None:
+    def __init__(self, maps: Tensor, mask: Tensor) -> None:
         power = torch.stack([torch.fft.fft2(coils).abs().square().sum(0) for coils in maps])
         power = power / power.sum((-2, -1), keepdim=True).clamp_min(torch.finfo(power.dtype).tiny)
-        density = torch.fft.ifft2(torch.fft.fft2(mask) * torch.fft.fft2(power).conj()).real.clamp_min(0)
-        self._damping = per_slice(damping, maps)
-        self._gain = 1 / (density + self._damping)
+        self._density = torch.fft.ifft2(torch.fft.fft2(mask) * torch.fft.fft2(power).conj()).real.clamp_min(0)
         self._support = (maps != 0).any(1)
 
-    def __call__(self, residual: Tensor) -> Tensor:
-        """M⁻¹ r."""
-        inside = torch.fft.ifft2(torch.fft.fft2(residual * self._support).mul_(self._gain))
-        return torch.where(self._support, inside, residual / self._damping)
+    def damped(self, damping: float | Tensor) -> Callable[[Tensor], Tensor]:
+        """Return r ↦ M⁻¹ r for λ > 0, one number or (slice,)."""
+        outside = per_slice(damping, self._density)
+        gain = 1 / (self._density + outside)
+
+        def apply(residual: Tensor) -> Tensor:
+            inside = torch.fft.ifft2(torch.fft.fft2(residual * self._support).mul_(gain))
+            return torch.where(self._support, inside, residual / outside)
+
+        return apply
 
 
 @dataclass(frozen=True)
@@ -171,13 +192,14 @@ class RowSolver:
 
     def __call__(self, rhs: Tensor) -> Tensor:
         """Solve for b (…, slice, H, W)."""
+        rhs = rhs.resolve_conj().contiguous()
         x = rhs / per_slice(self._damping, rhs)
         columns = rhs.reshape(-1, *rhs.shape[-3:]).permute(1, 2, 3, 0)  # (slice, H, W, n)
         solution = x.reshape(-1, *rhs.shape[-3:]).permute(1, 2, 3, 0)
         for i, block in enumerate(self._blocks):
             factor = self._factor(block) if self._factors is None else self._factors[i]
             index = (block.slices, block.rows, block.columns)
-            solution[index] = factor.solve(columns[index])
+            factor.solve(columns[index], solution[index])
         return x
 
     def _factor(self, block: Block) -> _Triangle | _Inverse:
@@ -191,7 +213,7 @@ class RowSolver:
         if isinstance(damping, Tensor) and damping.ndim:
             damping = damping[block.slices, None, None]
         system.diagonal(dim1=-2, dim2=-1).add_(damping)
-        return _Inverse(*_inverse_halves(system)) if self._invert else _Triangle(torch.linalg.cholesky(system))
+        return _Inverse(_inverse(system)) if self._invert else _Triangle(torch.linalg.cholesky(system))
 
 
 @dataclass(frozen=True)
@@ -200,43 +222,50 @@ class _Triangle:
 
     factor: Tensor
 
-    def solve(self, rhs: Tensor) -> Tensor:
+    def solve(self, rhs: Tensor, out: Tensor) -> None:
+        """Write the solution for b (slice, H, W, n) into ``out``."""
         half = torch.linalg.solve_triangular(self.factor, rhs, upper=False)
-        return torch.linalg.solve_triangular(self.factor.mH, half, upper=True)
+        out.copy_(torch.linalg.solve_triangular(self.factor.mH, half, upper=True))
 
 
 @dataclass(frozen=True)
 class _Inverse:
-    """L⁻¹, to multiply with: its upper left quarter and its lower half. The last quarter is 0."""
+    """L⁻¹, to multiply with."""
 
-    top: Tensor
-    low: Tensor
+    factor: Tensor
 
-    def solve(self, rhs: Tensor) -> Tensor:
-        k = self.top.shape[-1]
-        # Adjoints are taken of the vectors: those of the factors would be written out.
-        x = (self.low @ rhs).mH @ self.low
-        x[..., :k] += (self.top @ rhs[..., :k, :]).mH @ self.top
-        return x.mH
+    def solve(self, rhs: Tensor, out: Tensor) -> None:
+        """Write the solution for b (slice, H, W, n) into ``out``."""
+        if rhs.shape[-1] <= _ONE_BY_ONE and uses_kernels(rhs):
+            from upmri.physics.fused_solve import solve_rows
 
-
-def _inverse_halves(system: Tensor) -> tuple[Tensor, Tensor]:
-    """L⁻¹ of a system L L*, its upper left quarter and its lower half, by matrix products but for small systems."""
-    k = -(-system.shape[-1] // 16) * 8
-    top = _inverse(system[..., :k, :k])
-    side = system[..., k:, :k] @ top.mH
-    last = _inverse(system[..., k:, k:] - side @ side.mH)
-    return top, torch.cat([-last @ (side @ top), last], -1)
+            for i in range(rhs.shape[-1]):
+                solve_rows(self.factor, rhs[..., i], out[..., i])
+        else:  # adjoints are taken of the vectors: that of the factor would be written out
+            out.copy_(((self.factor @ rhs).mH @ self.factor).mH)
 
 
 def _inverse(system: Tensor) -> Tensor:
-    """L⁻¹ of a system L L*."""
-    if system.shape[-1] <= _HALVED:
-        factor = torch.linalg.cholesky(system)
-        unit = torch.eye(factor.shape[-1], dtype=factor.dtype, device=factor.device)
-        return torch.linalg.solve_triangular(factor, unit.expand_as(factor), upper=False)
-    top, low = _inverse_halves(system)
-    return torch.cat([nnf.pad(top, (0, low.shape[-2])), low], -2)
+    """L⁻¹ of a system L L*, by matrix products but for small systems."""
+    _fill_inverse(system, out := torch.zeros_like(system))
+    return out
+
+
+def _fill_inverse(system: Tensor, out: Tensor) -> None:
+    width = system.shape[-1]
+    if width <= (_HALVED_FEW if system[..., 0, 0].numel() < _FEW else _HALVED):
+        # A system that is not positive definite gives NaN: an accelerator would have to wait for an exception.
+        factor, failed = torch.linalg.cholesky_ex(system)
+        factor = factor.masked_fill_((failed != 0)[..., None, None], torch.nan)
+        unit = torch.eye(width, dtype=factor.dtype, device=factor.device)
+        out.copy_(torch.linalg.solve_triangular(factor, unit.expand_as(factor), upper=False))
+        return
+    k = -(-width // 16) * 8
+    top, last = out[..., :k, :k], out[..., k:, k:]
+    _fill_inverse(system[..., :k, :k], top)
+    side = system[..., k:, :k] @ top.mH
+    _fill_inverse(system[..., k:, k:] - side @ side.mH, last)
+    torch.neg(last @ (side @ top), out=out[..., k:, :k])
 
 
 def factor_bytes(blocks: list[Block], maps: Tensor) -> int:

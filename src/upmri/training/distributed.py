@@ -71,7 +71,7 @@ class PassNetwork:
         if half:
             working = copy.deepcopy(network)
             for name, child in working.named_children():
-                setattr(working, name, child.to(torch.bfloat16))
+                setattr(working, name, child.to(torch.bfloat16, memory_format=torch.channels_last))  # type: ignore[call-overload]
         if compiled:
             for child in working.children():
                 child.compile(dynamic=False)

@@ -1,0 +1,60 @@
+"""Layers of the U-Nets, with kernels of their own on CUDA devices."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as nnf
+from torch import Tensor, nn
+
+from upmri.core.kernels import uses_kernels
+
+# Largest number of groups of a group norm.
+_GROUPS = 8
+
+
+class ConvNormReLU(nn.Sequential):
+    """Convolution of 3×3, group norm and ReLU: (batch, inputs, H, W) → (batch, outputs, H, W).
+
+    Parameters
+    ----------
+    inputs, outputs
+        Number of input and output channels.
+    """
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        norm = nn.GroupNorm(math.gcd(_GROUPS, outputs), outputs)
+        super().__init__(nn.Conv2d(inputs, outputs, 3, padding=1), norm, nn.ReLU())
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Output of the three layers."""
+        if not uses_kernels(x):
+            out: Tensor = super().forward(x)
+            return out
+        from upmri.networks.fused_norm import norm_relu
+
+        conv, norm, _ = self
+        assert isinstance(conv, nn.Conv2d)  # noqa: S101
+        assert isinstance(norm, nn.GroupNorm)  # noqa: S101
+        assert conv.bias is not None  # noqa: S101
+        convolved = nnf.conv2d(x, conv.weight, padding=1)  # the bias is added with the norm
+        return norm_relu(convolved, conv.bias, norm.weight, norm.bias, norm.num_groups, norm.eps)
+
+
+def halve(x: Tensor) -> Tensor:
+    """Mean over 2×2 pixels."""
+    if not uses_kernels(x):
+        return nnf.avg_pool2d(x, 2)
+    from upmri.networks import fused_resample
+
+    return fused_resample.halve_pixels(x)
+
+
+def join(low: Tensor, skip: Tensor) -> Tensor:
+    """Channels of ``low``, interpolated to twice its size (nearest neighbour), followed by those of ``skip``."""
+    if not uses_kernels(low):
+        return torch.cat([nnf.interpolate(low, scale_factor=2, mode="nearest"), skip], 1)
+    from upmri.networks import fused_resample
+
+    return fused_resample.join_levels(low, skip)

@@ -1,0 +1,68 @@
+"""16 bits at inference."""
+
+import copy
+
+import pytest
+import torch
+
+from upmri.networks import precision
+from upmri.networks.precision import for_inference, short_type
+from upmri.networks.unrolled import Unrolled
+
+
+@pytest.fixture
+def network():
+    torch.manual_seed(0)
+    return Unrolled(cascades=1, width=4).requires_grad_(False)
+
+
+@pytest.fixture(autouse=True)
+def _has_bfloat16(monkeypatch):
+    monkeypatch.setattr(precision, "short_type", lambda _: torch.bfloat16)
+
+
+@torch.no_grad()
+def test_submodules_are_short_and_own_parameters_are_not(network):
+    fast = for_inference(network)
+    assert {p.dtype for p in fast.network.parameters()} == {torch.bfloat16}
+    assert fast.log_damping.dtype == torch.float32
+    assert {p.dtype for p in network.parameters()} == {torch.float32}
+
+
+@torch.no_grad()
+def test_the_copy_is_kept_until_weights_change(network):
+    fast = for_inference(network)
+    assert for_inference(network) is fast
+    network.network.out.bias.fill_(3)
+    changed = for_inference(network)
+    assert changed is not fast
+    assert changed.network.out.bias.float().tolist() == [3, 3]
+    assert for_inference(copy.deepcopy(network)) is not changed
+
+
+def test_where_gradients_are_recorded_it_is_the_network_itself(network):
+    assert for_inference(network) is network
+
+
+@torch.no_grad()
+def test_other_precisions_stay(network):
+    double = network.double()
+    assert for_inference(double) is double
+
+
+@torch.no_grad()
+def test_a_processor_without_16_bits_uses_the_network_itself(network, monkeypatch):
+    monkeypatch.setattr(precision, "short_type", lambda _: None)
+    assert for_inference(network) is network
+
+
+def test_which_processors_have_16_bits(monkeypatch):
+    monkeypatch.undo()
+    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: False)
+    for has in (True, False):
+        monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda has=has: has)
+        assert short_type(torch.device("cpu")) == (torch.bfloat16 if has else None)
+    for capability, expected in (((9, 0), torch.float16), ((6, 1), None)):
+        monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _, c=capability: c)
+        assert short_type(torch.device("cuda")) == expected
+    assert short_type(torch.device("meta")) is None
