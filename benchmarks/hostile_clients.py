@@ -30,7 +30,7 @@ Images = list[tuple[int, int, int, bytes]]
 def scan_messages(path: Path) -> list[bytes]:
     """Return the header and the readouts of a scan."""
     with formats.open_source(path) as source:
-        return list(sending.messages(source, path, None, formats.MAX_BYTES))
+        return list(sending.messages(source, None))
 
 
 # --- honest -----------------------------------------------------------------------------------------------------------

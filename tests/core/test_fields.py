@@ -134,3 +134,14 @@ def test_values_that_another_process_checks(monkeypatch):
     assert field_of(fields.complex_array, "kspace", torch.ones(3)) == "kspace"
     assert field_of(fields.mask, torch.ones(5), kspace) == "mask"
     assert field_of(fields.mask, None, torch.zeros_like(kspace)) == "mask"
+
+
+@pytest.mark.parametrize("dims", [(1,), (0, 1), (1, 2)])
+def test_samples_are_found_as_by_comparison(dims):
+    rng = np.random.default_rng(0)
+    parts = rng.choice([0.0, -0.0, 1e-45, -1e30], (2, 3, 4, 5, 6), p=[0.5, 0.48, 0.01, 0.01]).astype(np.float32)
+    kspace = torch.complex(*torch.from_numpy(parts))
+    found = fields.has_samples(kspace, *dims)
+    assert torch.equal(found, torch.from_numpy((kspace.numpy() != 0).any(dims)))
+    assert found.any() and not found.all()
+    assert torch.equal(fields.has_samples(kspace.mT, *dims), torch.from_numpy((kspace.mT.numpy() != 0).any(dims)))

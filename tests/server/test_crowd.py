@@ -27,7 +27,8 @@ LIMITS = ("--limit", "clients=64", "--limit", "per_address=4", "--limit", "linge
 
 def check(server, path, messages, honest: int, kinds, rounds: int) -> None:
     """Compare the images of honest clients, in several rounds, with those of one alone."""
-    several = messages(path)
+    several = crowd.scan_messages(path)
+    assert several == messages(path)
     expected = crowd.exchange(server.to, "127.0.1.1", crowd.SENSE, several)
     assert len(expected) > 1
     stop = threading.Event()

@@ -18,6 +18,8 @@ Settings = dict[str, Any]
 # False in a process that only hands scans on, to one that checks them: types and shapes are still checked, but arrays
 # are not searched for NaN, nor a given mask compared with the zeros of k-space.
 check_values = True
+# Bits of a complex64 number without the signs of its parts.
+_BUT_SIGNS = np.uint64(0x7FFFFFFF_7FFFFFFF)
 
 
 def _tensor(name: str, value: Any) -> Tensor:
@@ -44,6 +46,15 @@ def complex_array(name: str, value: Any) -> Tensor:
     if check_values and not all(bound.isfinite() for bound in _extremes(tensor)):
         raise InputError("expected finite values, found NaN or infinity (after conversion to complex64)", field=name)
     return tensor
+
+
+def has_samples(kspace: Tensor, *dims: int) -> Tensor:
+    """Return where complex64 values are not 0 in any position along these axes.
+
+    All bits of a sum over ``|`` but the signs: several times faster than a comparison of each value.
+    """
+    values = kspace.contiguous().numpy().view(np.uint64)
+    return torch.from_numpy((np.bitwise_or.reduce(values, axis=dims) & _BUT_SIGNS) != 0)
 
 
 def _extremes(tensor: Tensor) -> tuple[Tensor, ...]:
@@ -123,7 +134,7 @@ def mask(value: Any, kspace: Tensor) -> Tensor:
     """
     n, _, h, w = kspace.shape
     if value is None or check_values:
-        filled = (kspace != 0).any(1)  # (slice, readout, phase)
+        filled = has_samples(kspace, 1)  # (slice, readout, phase)
         lines = filled.any(1, keepdim=True)
     if value is None:
         # One zero by chance does not make a line incomplete. More zeros do: a partial echo or a 2-D pattern, whose gaps

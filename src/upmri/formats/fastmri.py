@@ -28,6 +28,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from upmri.core import fields
 from upmri.core.errors import InputError
 from upmri.core.scan import Scan
 from upmri.formats import hdf5, text
@@ -103,14 +104,14 @@ class FastMRISource(hdf5.Hdf5Source):
             raw = self._kspace.read(slice(row, row + 1, 1), max_bytes=self.max_bytes)[0]
             with np.errstate(over="ignore"):  # what is too large becomes infinite, which a Scan refuses
                 raw = torch.from_numpy(raw.astype(np.complex64, copy=False))
-            stray |= (raw != 0).flatten(0, 1).any(0)
+            stray |= fields.has_samples(raw, 0, 1)
             out[:] = without_oversampling(raw, self.matrix[0], -2)
         stray[self._measured] = False
-        kspace[..., stray] = 0
         meta = dict(self._meta)
         if stray.any():
+            kspace[..., stray] = 0
             meta["discarded_columns"] = int(stray.sum())
-        mask = self._mask & (kspace != 0).flatten(1, 2).any(1)[:, None]
+        mask = self._mask & fields.has_samples(kspace, 1, 2)[:, None]
         reference = None
         if self._reference is not None:
             stored = self._reference.read(keep, max_bytes=self.max_bytes)

@@ -96,18 +96,20 @@ class StoredArray:
             raise InputError(f"{count * size} bytes of chunks for an array of {self.nbytes}", field=self.name)
         if count > max(_CHUNKS_MOST, self.nbytes // _CHUNK_BYTES):
             raise InputError(f"{count} chunks, of {size} bytes each, are too many", field=self.name)
-        with guard.library(self.name):
-            out = np.full([len(at) for at in kept], self.dataset.fillvalue, self.dtype)
+        out = np.empty([len(at) for at in kept], self.dtype)
         if not out.size:
             return out
         spans = [range(at[0] // length * length, at[-1] + 1, length) for at, length in zip(kept, shape, strict=True)]
         for first in itertools.product(*spans):
-            stored = self._stored_chunks.get(first)
-            if stored is None:  # never written
-                continue
             inside = [_inside(at, *ends) for at, ends in zip(kept, zip(first, shape, strict=True), strict=True)]
             source, target = (tuple(slices) for slices in zip(*inside, strict=True))
-            if out[target].size:
+            if not out[target].size:
+                continue
+            stored = self._stored_chunks.get(first)
+            if stored is None:  # never written
+                with guard.library(self.name):
+                    out[target] = self.dataset.fillvalue
+            else:
                 out[target] = self._read_chunk(first, *stored, size).reshape(shape)[source]
         return out
 

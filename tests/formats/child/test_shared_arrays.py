@@ -17,8 +17,9 @@ from upmri.formats.child.shared_arrays import (
 )
 
 
+@pytest.mark.parametrize("before", [0, 3])
 @pytest.mark.parametrize("half", [1, 7, 64, 2**12])
-def test_arrays_come_as_they_went(monkeypatch, half):
+def test_arrays_come_as_they_went(monkeypatch, half, before):
     monkeypatch.setattr(shared_arrays, "HALF", half)
     rng = np.random.default_rng(0)
     arrays = {
@@ -29,7 +30,8 @@ def test_arrays_come_as_they_went(monkeypatch, half):
         "one": np.array(3, np.int16),
     }
     room = mmap.mmap(-1, 2 * half)
-    outgoing, incoming = GivenArrays(arrays, room), TakenArrays(check_specs(describe_arrays(arrays), 10**6), room)
+    outgoing = GivenArrays(arrays, room, before)
+    incoming = TakenArrays(check_specs(describe_arrays(arrays), 10**6), room, before)
     assert outgoing.pieces == incoming.pieces == -(-sum(array.nbytes for array in arrays.values()) // half)
     for piece in range(outgoing.pieces):
         outgoing.fill(piece)

@@ -49,10 +49,9 @@ class RemoteSource(Source):
         """Read these slices one by one; the child reads the next one meanwhile."""
         wanted = self.indices(slices)
         for index in wanted:
-            scan = self.read_one(index, wanted)
-            if index != wanted[-1]:
-                self._session.request_ahead(**_one(index + wanted.step, wanted))
-            yield scan
+            with guard.naming(self.path):
+                self._session.request_ahead(*(_one(at, wanted) for at in wanted if index <= at <= index + wanted.step))
+            yield self.read_one(index, wanted)
 
     def read_one(self, index: int, among: range) -> Scan:
         """Read one slice of several; its spacing is that between them."""

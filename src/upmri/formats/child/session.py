@@ -9,6 +9,7 @@ import threading
 import time
 import warnings
 import weakref
+from collections import deque
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from upmri.formats.child.shared_arrays import TakenArrays, check_specs, make_roo
 
 SECONDS = 120.0  # for any answer, however small the file
 _BYTES_PER_SECOND = 2**20  # of the slowest disk: more time for a large file
+_AHEAD = 2  # requests without an answer: while one is copied, the next is read
 _FOLD, _SMALL = 2, 2**26  # arrays may be longer than in the file: float32 becomes complex64
 _SIGNALS = {
     signal.SIGBUS: "it became shorter while it was read, or the disk failed",
@@ -51,7 +53,8 @@ class ChildSession:
         self._path, self._most = path, _FOLD * max_bytes + _SMALL
         self._seconds = SECONDS + _stored_bytes(path) / _BYTES_PER_SECOND
         self._lock = threading.Lock()
-        self._pending: dict[str, Any] | None = None
+        self._pending: deque[dict[str, Any]] = deque()
+        self._pieces = 0  # of all answers so far
         room = make_room()
         try:
             self._server, self._link, self._child = fork_server.fork(room)
@@ -68,17 +71,18 @@ class ChildSession:
     def request(self, **message: Any) -> Answer:
         """Send a request and return its answer: values that are JSON, and arrays. Both are as the child sent them."""
         with self._lock:
-            if self._pending != message:
-                if self._pending is not None:
+            if not self._pending or self._pending[0] != message:
+                while self._pending:
                     self._receive(drop=True)
                 self._send(message)
             return self._receive()
 
-    def request_ahead(self, **message: Any) -> None:
-        """Send a request whose answer is probably needed next, and do not wait for it."""
+    def request_ahead(self, *messages: dict[str, Any]) -> None:
+        """Send requests whose answers are probably needed next, in this order, and do not wait for them."""
         with self._lock:
-            if self._pending is None:
-                self._send(message)
+            for message in messages:
+                if message not in self._pending and len(self._pending) < _AHEAD:
+                    self._send(message)
 
     def end(self) -> None:
         """End the child; the file is not open any more when this returns."""
@@ -88,7 +92,7 @@ class ChildSession:
     def _send(self, message: dict[str, Any]) -> None:
         if not self._closed.alive:
             raise InputError("the file is closed, or its reader stopped")
-        self._pending = message
+        self._pending.append(message)
         try:
             send_json(self._link, message)
         except OSError as error:
@@ -115,7 +119,7 @@ class ChildSession:
         except BaseException:  # such as Ctrl-C: the rest of the answer would be taken for the next one
             self._status()
             raise
-        self._pending = None
+        self._pending.popleft()
         if drop:
             return {}, {}
         _warn(answer.get("warnings"))
@@ -124,19 +128,19 @@ class ChildSession:
         return values if isinstance(values, dict) else {}, arrays
 
     def _take(self, said: Any) -> dict[str, NDArray[Any]]:
-        incoming = TakenArrays(check_specs(said, self._most), self._room)
+        incoming = TakenArrays(check_specs(said, self._most), self._room, self._pieces)
         for piece in range(incoming.pieces):
             if piece > 0:
                 receive_json(self._link, deadline=time.monotonic() + self._seconds)
             incoming.take(piece)
-            if piece < incoming.pieces - 2:
-                send_json(self._link, {"taken": piece})
+            self._pieces += 1
+            send_json(self._link, {"taken": self._pieces})
         return incoming.arrays
 
     def _status(self) -> int | None:
         """End the child and return its exit status; None where the process that forks is gone, too."""
         self._closed()
-        self._pending = None
+        self._pending.clear()
         try:
             return self._server.end(self._child)
         except (EOFError, OSError, ValueError):

@@ -4,7 +4,8 @@ The program makes the memory, of a fixed size that nobody can change, and hands 
 halves in turn, and the program copies each half out before it looks at the values: a child cannot change them after
 they were checked, and it decides on no size that was not checked.
 
-All arrays of an answer follow one another, byte by byte; piece k of them goes through half k mod 2.
+All arrays of an answer follow one another, byte by byte, in pieces. Pieces are counted over all answers: piece k goes
+through half k mod 2.
 """
 
 from __future__ import annotations
@@ -92,10 +93,10 @@ def piece_count(sizes: Sequence[int]) -> int:
     return -(-sum(sizes) // HALF)
 
 
-def _overlaps(sizes: Sequence[int], piece: int) -> Iterator[tuple[int, slice, slice]]:
-    """Yield which arrays have bytes in a piece: number of the array, bytes of it, bytes of the room."""
+def _overlaps(sizes: Sequence[int], piece: int, half: int) -> Iterator[tuple[int, slice, slice]]:
+    """Yield which arrays have bytes in a piece of an answer: number of the array, bytes of it, bytes of the room."""
     first, last = piece * HALF, (piece + 1) * HALF
-    place, begin = (piece % 2) * HALF, 0
+    place, begin = half * HALF, 0
     for number, size in enumerate(sizes):
         low, high = max(begin, first), min(begin + size, last)
         if low < high:
@@ -104,23 +105,25 @@ def _overlaps(sizes: Sequence[int], piece: int) -> Iterator[tuple[int, slice, sl
 
 
 class GivenArrays:
-    """Arrays that a child hands over, piece by piece."""
+    """Arrays that a child hands over, piece by piece; ``before`` pieces of other answers went through the room."""
 
-    def __init__(self, arrays: dict[str, NDArray[Any]], room: mmap.mmap) -> None:
+    def __init__(self, arrays: dict[str, NDArray[Any]], room: mmap.mmap, before: int) -> None:
+        self._before = before
         self._bytes = [np.ascontiguousarray(array).reshape(-1).view(np.uint8) for array in arrays.values()]
         self._room = np.frombuffer(room, np.uint8)
         self.pieces = piece_count([part.size for part in self._bytes])
 
     def fill(self, piece: int) -> None:
         """Copy a piece into its half."""
-        for number, part, place in _overlaps([array.size for array in self._bytes], piece):
+        for number, part, place in _overlaps([array.size for array in self._bytes], piece, (self._before + piece) % 2):
             self._room[place] = self._bytes[number][part]
 
 
 class TakenArrays:
-    """Arrays that the program takes over, piece by piece."""
+    """Arrays that the program takes over, piece by piece; ``before`` pieces of other answers went through the room."""
 
-    def __init__(self, specs: list[ArraySpec], room: mmap.mmap) -> None:
+    def __init__(self, specs: list[ArraySpec], room: mmap.mmap, before: int) -> None:
+        self._before = before
         self.arrays = {name: np.empty(shape, dtype) for name, dtype, shape in specs}
         self._bytes = [array.reshape(-1).view(np.uint8) for array in self.arrays.values()]
         self._room = np.frombuffer(room, np.uint8)
@@ -129,5 +132,5 @@ class TakenArrays:
 
     def take(self, piece: int) -> None:
         """Copy a piece out of its half."""
-        for number, part, place in _overlaps(self._sizes, piece):
+        for number, part, place in _overlaps(self._sizes, piece, (self._before + piece) % 2):
             self._bytes[number][part] = self._room[place]

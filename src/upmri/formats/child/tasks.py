@@ -11,6 +11,7 @@ import os
 import socket
 import traceback
 import warnings
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import fields as dataclass_fields
 from pathlib import Path
@@ -59,11 +60,11 @@ def answer_requests(link: int, room: int, *, parent: int, folders: list[Path], p
             allowed = [path.parent] if plugins else [path, *(path.with_suffix(suffix) for suffix in _BESIDE)]
             active = sandbox.enter([*folders, *allowed], first["max_bytes"], parent)
             send_json(program, {"values": {"active": active}, "arrays": [], "warnings": []})
-            file = OpenedFile(path, first["max_bytes"])
+            file, exchange = OpenedFile(path, first["max_bytes"]), Exchange(program, memory)
             while True:
-                request = receive_json(program)
+                request = exchange.request()
                 sandbox.allow_seconds(first["seconds"] * first["threads"])
-                _answer(program, memory, file, request)
+                _answer(exchange, file, request)
     except (EOFError, OSError):  # the program is gone
         pass
     finally:
@@ -137,23 +138,54 @@ def _parts(item: Scan | Reconstruction) -> Answer:
     return values, arrays
 
 
-def _answer(program: socket.socket, memory: mmap.mmap, file: OpenedFile, request: dict[str, Any]) -> None:
+class Exchange:
+    """The socket and the shared memory of a child: requests come in, answers and pieces of arrays go out.
+
+    The program may send its next request before it has copied the last piece of an answer.
+    """
+
+    def __init__(self, program: socket.socket, memory: mmap.mmap) -> None:
+        self._program, self._memory = program, memory
+        self._requests: deque[dict[str, Any]] = deque()
+        self._filled = self._taken = 0
+
+    def request(self) -> dict[str, Any]:
+        """Wait for the next request."""
+        while not self._requests:
+            self._receive()
+        return self._requests.popleft()
+
+    def send(self, header: dict[str, Any], arrays: dict[str, NDArray[Any]] | None = None) -> None:
+        """Send an answer: its header, and its arrays piece by piece, each into a half that was copied before."""
+        if not arrays:
+            send_json(self._program, header)
+            return
+        outgoing = GivenArrays(arrays, self._memory, self._filled)
+        for piece in range(max(1, outgoing.pieces)):
+            while self._filled - self._taken >= 2:
+                self._receive()
+            outgoing.fill(piece)
+            send_json(self._program, header if piece == 0 else {"piece": piece})
+            self._filled += min(1, outgoing.pieces)
+
+    def _receive(self) -> None:
+        message = receive_json(self._program)
+        if "taken" in message:
+            self._taken = message["taken"]
+        else:
+            self._requests.append(message)
+
+
+def _answer(exchange: Exchange, file: OpenedFile, request: dict[str, Any]) -> None:
     """Do a task and send what came of it."""
     with warnings.catch_warnings(record=True) as raised:
         warnings.simplefilter("always")
         failed, (values, arrays) = _done(file, request)
     said = [[warning.category.__name__, str(warning.message)] for warning in raised]
     if failed is not None:
-        send_json(program, failed | {"warnings": said})
+        exchange.send(failed | {"warnings": said})
         return
-    outgoing = GivenArrays(arrays, memory)
-    header = {"values": values, "arrays": describe_arrays(arrays), "warnings": said}
-    del arrays
-    for piece in range(max(1, outgoing.pieces)):
-        if piece >= 2:
-            receive_json(program)  # the half was copied and is free again
-        outgoing.fill(piece)
-        send_json(program, header if piece == 0 else {"piece": piece})
+    exchange.send({"values": values, "arrays": describe_arrays(arrays), "warnings": said}, arrays)
 
 
 def _done(file: OpenedFile, request: dict[str, Any]) -> tuple[dict[str, Any] | None, Answer]:
