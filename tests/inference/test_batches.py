@@ -45,7 +45,7 @@ def test_an_accelerator_takes_what_half_of_its_free_memory_holds(scan, monkeypat
 def test_batches_keep_the_order_and_all_slices(scan):
     found = list(batched((scan[i] for i in range(7)), CPU))
     assert [len(batch) for batch in found] == [3, 3, 1]
-    assert torch.equal(torch.cat([one.kspace for batch in found for one in batch]), scan.kspace)
+    assert torch.equal(torch.cat([one.kspace for batch in found for one, _ in batch]), scan.kspace)
 
 
 @pytest.mark.usefixtures("by_three")
@@ -98,13 +98,13 @@ def test_items_are_read_before_they_are_asked_for():
             taken.append(i)
             yield i
 
-    ahead = read_ahead(items(), 2)
-    assert next(ahead) == 0
+    ahead = read_ahead(items(), str, 2)
+    assert next(ahead) == "0"
     until = time.monotonic() + 10
     while len(taken) < 4 and time.monotonic() < until:  # one in hand, two in the queue, one waits for its place
         time.sleep(0.01)
     assert taken == [0, 1, 2, 3]
-    assert list(ahead) == [1, 2, 3, 4]
+    assert list(ahead) == ["1", "2", "3", "4"]
 
 
 def test_an_exception_comes_where_its_item_would():
@@ -112,9 +112,16 @@ def test_an_exception_comes_where_its_item_would():
         yield 1
         raise ValueError("damaged")
 
-    ahead = read_ahead(items(), 4)
-    assert next(ahead) == 1
+    ahead = read_ahead(items(), str, 4)
+    assert next(ahead) == "1"
     with pytest.raises(ValueError, match="damaged"):
+        next(ahead)
+
+
+def test_an_exception_in_the_work_comes_where_its_result_would():
+    ahead = read_ahead([1, 0, 2], lambda number: 1 / number, 4)
+    assert next(ahead) == 1
+    with pytest.raises(ZeroDivisionError):
         next(ahead)
 
 
@@ -123,7 +130,7 @@ def test_the_thread_ends_with_the_iterator():
         while True:
             yield 0
 
-    ahead = read_ahead(endless(), 1)
+    ahead = read_ahead(endless(), str, 1)
     next(ahead)
     ahead.close()
-    assert not any(thread.name == "upmri-reader" for thread in threading.enumerate())
+    assert not any(thread.name.startswith("upmri-re") for thread in threading.enumerate())

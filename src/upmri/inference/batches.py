@@ -1,18 +1,24 @@
-"""Slices of a scan in batches: read ahead of the work, and as many at once as a device holds."""
+"""Slices of a scan in batches: read and repaired ahead of the work, and as many at once as a device holds."""
 
 from __future__ import annotations
 
+import os
 import queue
 import threading
-from collections.abc import Generator, Iterable
+from collections.abc import Callable, Generator, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, suppress
 from typing import TypeVar
 
 import torch
 
 from upmri.core.scan import Scan
+from upmri.physics.quality import Notes, repair
 
 T = TypeVar("T")
+R = TypeVar("R")
+Repaired = tuple[Scan, Notes]
+"""A scan without faulty coils, and what was wrong with it."""
 
 # Most slices at once on an accelerator; more bring nothing.
 _MOST = 32
@@ -32,28 +38,28 @@ def slices_at_once(device: torch.device, scan: Scan) -> int:
     return max(1, min(_MOST, free // 2 // (_TIMES * scan.kspace[0].nbytes)))
 
 
-def batched(scans: Iterable[Scan], device: torch.device, *, alone: bool = False) -> Generator[list[Scan]]:
+def batched(scans: Iterable[Scan], device: torch.device, *, alone: bool = False) -> Generator[list[Repaired]]:
     """Yield lists of scans of one slice that can be reconstructed together: of the same shape, in order.
 
     Parameters
     ----------
     scans
-        Scans of one slice, read ahead of the work.
+        Scans of one slice, read and repaired ahead of the work.
     device
         Device of the reconstruction.
     alone
         Whether every slice is a batch of its own.
     """
-    batch: list[Scan] = []
+    batch: list[Repaired] = []
     most = 1
-    with closing(read_ahead(scans, 1 if alone or device.type != "cuda" else _MOST)) as ready:
-        for scan in ready:
-            if batch and kind(scan) != kind(batch[0]):
+    with closing(read_ahead(scans, repair, 1 if alone or device.type != "cuda" else _MOST)) as ready:
+        for scan, notes in ready:
+            if batch and kind(scan) != kind(batch[0][0]):
                 yield batch
                 batch = []
             if not batch:
                 most = 1 if alone else slices_at_once(device, scan)
-            batch.append(scan)
+            batch.append((scan, notes))
             if len(batch) == most:
                 yield batch
                 batch = []
@@ -66,15 +72,16 @@ def kind(scan: Scan) -> tuple[object, ...]:
     return tuple(scan.kspace.shape[1:]), tuple(scan.mask.shape[1:]), scan.maps is None, scan.reference is None
 
 
-def read_ahead(items: Iterable[T], count: int) -> Generator[T]:
-    """Yield the items, of which up to ``count`` are taken in a thread of its own before they are asked for.
+def read_ahead(items: Iterable[T], work: Callable[[T], R], count: int) -> Generator[R]:
+    """Yield the work for each item; up to ``count`` items are taken and worked on before they are asked for.
 
-    An exception in the thread is raised where its item would come. The thread ends with the iterator.
+    A thread takes the items, others do the work. An exception is raised where its result would come. The threads end
+    with the iterator.
     """
-    waiting: queue.Queue[tuple[T | None, BaseException | None, bool]] = queue.Queue(maxsize=count)
+    waiting: queue.Queue[Future[R] | None] = queue.Queue(maxsize=count)
     ended = threading.Event()
 
-    def put(entry: tuple[T | None, BaseException | None, bool]) -> None:
+    def put(entry: Future[R] | None) -> None:
         while not ended.is_set():
             with suppress(queue.Full):
                 waiting.put(entry, timeout=0.1)
@@ -83,23 +90,21 @@ def read_ahead(items: Iterable[T], count: int) -> Generator[T]:
     def take() -> None:
         try:
             for item in items:
-                put((item, None, False))
+                put(pool.submit(work, item))
                 if ended.is_set():
                     return
-            put((None, None, True))
+            put(None)
         except BaseException as error:  # raised again by the other thread
-            put((None, error, False))
+            failed: Future[R] = Future()
+            failed.set_exception(error)
+            put(failed)
 
-    thread = threading.Thread(target=take, name="upmri-reader", daemon=True)
-    thread.start()
-    try:
-        while True:
-            item, error, last = waiting.get()
-            if error is not None:
-                raise error
-            if last:
-                return
-            yield item  # type: ignore[misc]  # only the end has none
-    finally:
-        ended.set()
-        thread.join()
+    with ThreadPoolExecutor(min(count, os.cpu_count() or 1), "upmri-repair") as pool:
+        thread = threading.Thread(target=take, name="upmri-reader", daemon=True)
+        thread.start()
+        try:
+            while (result := waiting.get()) is not None:
+                yield result.result()
+        finally:
+            ended.set()
+            thread.join()

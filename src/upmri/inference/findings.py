@@ -6,9 +6,7 @@ import warnings
 from dataclasses import dataclass, field
 from typing import Any
 
-from upmri.core.parallel import in_threads
-from upmri.core.scan import Scan
-from upmri.physics.quality import Notes, repair
+from upmri.physics.quality import Notes
 
 
 @dataclass
@@ -32,16 +30,13 @@ class Findings:
     left_out: dict[int, str] = field(default_factory=dict)
     normalised: list[int] = field(default_factory=list)
 
-    def check(self, *scans: Scan) -> list[Scan]:
-        """Return the next slices, repaired. Each coil that is left out and the first wrong maps are a warning."""
-        repaired = in_threads(repair, scans)
-        for scan, notes in repaired:
-            self._note(scan, notes)
-        return [scan for scan, _ in repaired]
+    def note(self, count: int, notes: Notes) -> None:
+        """Note what was wrong with the next ``count`` slices.
 
-    def _note(self, scan: Scan, notes: Notes) -> None:
+        Each coil that is left out and the first wrong maps are a warning.
+        """
         first = self.count
-        self.count += len(scan)
+        self.count += count
         if notes.normalised and not self.normalised:
             i, (low, high) = next(iter(notes.normalised.items()))
             _warn(

@@ -19,7 +19,7 @@ from upmri.core.progress import bar
 from upmri.core.scan import Reconstruction, Scan
 from upmri.core.stages import stage
 from upmri.core.version import __version__
-from upmri.inference.batches import batched
+from upmri.inference.batches import Repaired, batched
 from upmri.inference.choice import build_method, complete
 from upmri.inference.scan_session import Session, in_units_of_the_data, joined
 from upmri.methods.base import Estimate, Method
@@ -115,9 +115,9 @@ def reconstruct_slices(
         closing(batched(slices, session.device, alone=not session.method.batches)) as batches,
     ):
         while batch := _next(batches):
-            first = first or batch[0]  # its position is that of the volume
-            made.append(session(*batch))
-            references += [scan.reference for scan in batch if scan.reference is not None]
+            first = first or batch[0][0]  # its position is that of the volume
+            made.append(session.reconstruct(batch))
+            references += [scan.reference for scan, _ in batch if scan.reference is not None]
             for _ in batch:
                 advance()
     if session.facts is None or first is None:
@@ -139,7 +139,7 @@ def reconstruct_slices(
     )
 
 
-def _next(batches: Iterator[list[Scan]]) -> list[Scan] | None:
+def _next(batches: Iterator[list[Repaired]]) -> list[Repaired] | None:
     with stage("reading"):
         return next(batches, None)
 

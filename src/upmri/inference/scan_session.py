@@ -10,13 +10,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from upmri.core.parallel import in_threads
 from upmri.core.scan import Scan
 from upmri.core.stages import stage
-from upmri.inference.batches import kind
+from upmri.inference.batches import Repaired, kind
 from upmri.inference.choice import complete
 from upmri.inference.findings import Findings
 from upmri.methods.base import Estimate, Method
 from upmri.physics.problem import Problem
+from upmri.physics.quality import repair
 
 
 @dataclass
@@ -54,10 +56,17 @@ class Session:
         Faulty coils are left out. Slices without samples are 0; if there are no others, only the image is returned.
         """
         with stage("coil check"):
-            checked = self.findings.check(*scans)
+            repaired = in_threads(repair, scans)
+        return self.reconstruct(repaired)
+
+    def reconstruct(self, repaired: Sequence[Repaired]) -> Estimate:
+        """Reconstruct scans that were repaired before, as a call does."""
+        for scan, notes in repaired:
+            self.findings.note(len(scan), notes)
+        checked = [scan for scan, _ in repaired]
         sampled = torch.cat([_sampled(scan) for scan in checked])
         if not bool(sampled.any()):
-            first = scans[0]
+            first = checked[0]
             return Estimate(torch.zeros(len(sampled), *first.matrix, dtype=first.kspace.dtype))
         full = [_with_samples(scan) for scan in checked if bool(_sampled(scan).any())]
         made = joined([self._estimate(list(same)) for _, same in groupby(full, kind)])

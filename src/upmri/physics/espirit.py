@@ -28,6 +28,8 @@ MIN_LINES = 4
 # Bytes of coil matrices in flight: what a CPU's cache holds, and what keeps an accelerator busy.
 _BLOCK = {"cpu": 8 << 20}
 _CUDA_BLOCK = 2 << 30
+# Squarings that find the largest eigenvalue, and steps of the iteration for the sign of a matrix: 1.5^20 > 1000.
+_SQUARINGS, _SIGN_STEPS = 10, 24
 
 
 def estimate_maps(
@@ -156,26 +158,58 @@ def _kernel(wanted: int, length: int) -> int:
 
 
 def _signal_space(block: Tensor, size: tuple[int, int], threshold: float) -> Tensor:
-    """Orthonormal basis (slice, coil·K, rank) of the patches, without what is below the threshold.
+    """B with the projector Π = B B* onto the patches, (slice, coil·K, rank), without what is below the threshold.
 
-    Slices with a smaller rank than others have columns of zeros.
+    B is an orthonormal basis on a CPU; slices with a smaller rank than others have columns of zeros. On an accelerator,
+    where eigenvectors of such matrices are slow, it is Π itself.
     """
     slices, coils = block.shape[:2]
     patches = block.unfold(2, size[0], 1).unfold(3, size[1], 1)  # (slice, coil, i, j, kr, kp)
     patches = patches.permute(0, 1, 4, 5, 2, 3).reshape(slices, coils * size[0] * size[1], -1)
+    if not bool((patches != 0).flatten(1).any(1).all()):
+        raise InputError("the calibration lines hold no signal", field="kspace")
+    if block.device.type != "cpu":
+        return spectral_projector(patches @ patches.mH, threshold**2)
     wide = patches.shape[1] > patches.shape[2]
     gram = patches.mH @ patches if wide else patches @ patches.mH
     # Squared singular values span many decades: double precision keeps those near the threshold.
     values, vectors = torch.linalg.eigh(gram.to(torch.complex128))
     keep = values > threshold**2 * values[:, -1:]
-    rank = keep.sum(1)
-    if not bool((rank > 0).all()):
-        raise InputError("the calibration lines hold no signal", field="kspace")
-    most = int(rank.max())
+    most = int(keep.sum(1).max())
     basis = vectors[..., -most:]
     if wide:
         basis = patches.to(basis.dtype) @ basis / values[:, None, -most:].clamp_min(1e-300).sqrt()
     return (basis * keep[:, None, -most:]).to(block.dtype)
+
+
+def spectral_projector(matrices: Tensor, share: float) -> Tensor:
+    """Projectors (…, n, n) onto the eigenvectors of positive semidefinite matrices whose eigenvalue is above τ.
+
+    τ is a ``share`` of the largest eigenvalue. Matrix products instead of eigenvectors: the Cayley transform
+    X = (G − τ)(G + τ)⁻¹ has eigenvalues in (−1, 1) of the sign of λ − τ, the iteration X ← (3X − X³)/2 brings them to
+    ±1, and Π = (I + X)/2. An eigenvalue within 0.1 % of τ may count in part.
+
+    Parameters
+    ----------
+    matrices
+        G, (…, n, n).
+    share
+        τ over the largest eigenvalue, which is found as Tr G^(m+1) / Tr G^m with a large m.
+    """
+    trace = matrices.diagonal(dim1=-2, dim2=-1).sum(-1)[..., None, None]
+    unit = matrices / trace
+    power = unit
+    for _ in range(_SQUARINGS):
+        power = power @ power
+        power = power / power.diagonal(dim1=-2, dim2=-1).sum(-1)[..., None, None]
+    largest = (unit * power.mT).sum((-2, -1), keepdim=True).real
+    identity = torch.eye(matrices.shape[-1], dtype=matrices.dtype, device=matrices.device)
+    floor = share * largest * identity
+    factor, _ = torch.linalg.cholesky_ex(unit + floor)
+    sign = identity - 2 * torch.cholesky_solve(floor.expand_as(unit), factor)
+    for _ in range(_SIGN_STEPS):
+        sign = 1.5 * sign - 0.5 * (sign @ sign @ sign)
+    return 0.5 * (identity + sign)
 
 
 def _spectrum(basis: Tensor, coils: int, size: tuple[int, int]) -> Tensor:
