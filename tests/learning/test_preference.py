@@ -226,23 +226,35 @@ def test_a_unit_is_a_line_in_a_block_of_rows(rng):
     assert torch.equal(off, torch.arange(lines[0], 2 * lines[0]))
 
 
+def pairs(ratios, size=1.0):
+    """Errors and others with these ratios in dB; ``size`` is the mean of both."""
+    ratio = 10 ** (torch.as_tensor(ratios).double() / 10)
+    return 2 * size / (1 + ratio), 2 * size * ratio / (1 + ratio)
+
+
 def test_the_lead_and_its_standard_error_in_decibels():
-    ratios = torch.tensor([1.0, 2.0, 4.0, 5.0]).double()  # dB: mean 3, deviation √(10/3)
-    mean, error = lead(torch.ones(4).double(), 10 ** (ratios / 10))
+    mean, error = lead(*pairs([1.0, 2.0, 4.0, 5.0]))
     assert mean == pytest.approx(3)
-    assert error == pytest.approx(math.sqrt(10 / 3 / 4))
+    assert error == pytest.approx(math.sqrt(10) / 4)
     assert lead(torch.ones(1), torch.ones(1)) == (0.0, math.inf)
     assert lead(torch.ones(0), torch.ones(0)) == (0.0, math.inf)
 
 
-@pytest.mark.parametrize(("mean", "chosen"), [(-5.0, 0), (0.0, 0), (1.9, 0), (2.1, 1), (9.0, 1)])
-def test_others_are_chosen_beyond_two_standard_errors(mean, chosen):
-    ratios = torch.tensor([-1.0, 1.0, -1.0, 1.0]).double() * math.sqrt(3) + mean  # the standard error is 1
-    usual = torch.tensor([1.0, 10.0, 100.0, 1000.0]).double()
-    errors = torch.stack([usual, usual / 10 ** (ratios / 10)])
+def test_the_weight_of_a_unit_is_the_root_of_its_error():
+    mean, error = lead(*pairs([2.0, 6.0], torch.tensor([1.0, 9.0])))  # weights 1 and 3
+    assert mean == pytest.approx(5)
+    assert error == pytest.approx(math.hypot(1 * 3, 3 * 1) / 4)
+
+
+@pytest.mark.parametrize(
+    ("mean", "error", "chosen"),
+    [(-5.0, 0.1, 0), (0.0, 0.1, 0), (0.19, 0.01, 0), (0.21, 0.01, 1), (1.4, 1.0, 0), (1.6, 1.0, 1), (9.0, 1.0, 1)],
+)
+def test_others_are_chosen_beyond_a_least_lead_and_some_standard_errors(mean, error, chosen):
+    ratios = 2 * error * torch.tensor([-1.0, 1.0, -1.0, 1.0]).double() + mean
+    errors = torch.stack(pairs(-ratios))  # the second row is ahead of the first
     assert choose(errors) == chosen
-    larger = torch.stack([*errors, usual / 10 ** (ratios / 10 + 2)])
-    assert choose(larger) == 2
+    assert choose(torch.stack([*errors, errors[0] / 100])) == 2
 
 
 def test_where_there_is_nothing_to_compare_the_first_is_chosen(rng):

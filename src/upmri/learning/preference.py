@@ -9,10 +9,15 @@ the first is in doubt:
 - **Lines that tell reconstructions apart.** The error on outer lines is mostly noise. Lines near the calibration lines
   are held out: every second one, in order of the distance from the centre, until they are a quarter of all lines. In
   a second turn it is those between them. Two windows of rows begin with one half each.
-- **A second turn only in doubt**, that is, if another reconstruction has smaller errors than the first one.
+- **A second turn only in doubt**, that is, if another reconstruction is ahead of the first one by 0.2 dB.
 - **Pairs.** All reconstructions get the same input lines. Their errors are compared unit by unit, on a logarithmic
-  scale, so that strong lines do not outweigh the others. A unit is one line in one block of image rows, or a column of
-  k-space of a 2-D mask. The standard error over units shows how sure the result is.
+  scale. A unit is one line in one block of image rows, or a column of k-space of a 2-D mask. Its weight is the root of
+  its error: with equal weights noise rules, with the error itself a few strong lines do. The standard error over units
+  shows how sure the result is.
+
+The weights, the 0.2 dB and the 1.5 standard errors were chosen on simulated scans of validation people, 36 of brains
+and 24 of hearts: no brain got other weights, and hearts lost 0.05 dB against the better choice. Equal weights and two
+standard errors had 2 brains wrong and lost 0.2 dB.
 """
 
 from __future__ import annotations
@@ -37,15 +42,15 @@ _SLICES, _PIXELS = 3, 16384
 _WINDOWS, _LEAST, _BLOCKS = 2, 24, 4
 # Most turns; one of how many lines is held out in a turn, and one of how many points of a 2-D mask.
 _TURNS, _LINES, _POINTS = 2, 4, 8
-# Standard errors that a lead must exceed.
-_SURE = 2.0
+# Lead in dB, and in standard errors, from which another reconstruction than the first is preferred.
+_LEAD, _SURE = 0.2, 1.5
 
 
 def errors_by_unit(reconstructions: Sequence[Reconstruct], problem: Problem) -> Tensor:
     """‖A x − y‖² of each reconstruction on held-out lines of a small part, (reconstruction, unit).
 
-    The second turn is left out if no other reconstruction has a lead over the first. There are no units where nothing
-    can be compared: slices of zeros, or scans without lines outside the centre.
+    The second turn is left out if no other reconstruction has a lead of 0.2 dB over the first. There are no units where
+    nothing can be compared: slices of zeros, or scans without lines outside the centre.
     """
     part = small_part(problem)
     found: list[Tensor] = []
@@ -53,27 +58,33 @@ def errors_by_unit(reconstructions: Sequence[Reconstruct], problem: Problem) -> 
         test = HeldOut.split(part, held_out)
         errors = torch.stack([_by_unit(reconstruct(test.inputs), test.lines) for reconstruct in reconstructions])
         found.append(errors[:, (errors > 0).all(0)])
-        if not any(lead(other, found[0][0])[0] > 0 for other in found[0]):
+        if not any(lead(other, found[0][0])[0] > _LEAD for other in found[0]):
             break
     return torch.cat(found, 1)
 
 
 def lead(errors: Tensor, others: Tensor) -> tuple[float, float]:
-    """Mean of 10 log₁₀ of the ``others`` over the ``errors``, (unit,) each, in dB, and its standard error."""
+    """Mean of r = 10 log₁₀ of the ``others`` over the ``errors``, (unit,) each, in dB, and its standard error.
+
+    The weight w of a unit is the root of the mean of both errors; the standard error is (Σ w²(r − r̄)²)^½ / Σ w.
+    """
     if len(errors) < 2:
         return 0.0, math.inf
-    ratios = 10 * (others.double() / errors.double()).log10()
-    return ratios.mean().item(), ratios.std().item() / math.sqrt(len(ratios))
+    errors, others = errors.double(), others.double()
+    ratios, weights = 10 * (others / errors).log10(), (errors + others).sqrt()
+    mean = (weights * ratios).sum() / weights.sum()
+    deviation = (weights * (ratios - mean)).norm() / weights.sum()
+    return mean.item(), deviation.item()
 
 
 def choose(errors: Tensor) -> int:
     """Return which row of the errors, (reconstruction, unit), is to be preferred.
 
-    It is the first, unless others have a lead over it beyond two standard errors; of these it is the one with the
-    largest lead.
+    It is the first, unless others have a lead over it beyond 0.2 dB and 1.5 standard errors; of these it is the one
+    with the largest lead.
     """
     leads = [lead(other, errors[0]) for other in errors]
-    sure = [mean if mean > _SURE * deviation else 0.0 for mean, deviation in leads]
+    sure = [mean if mean > max(_LEAD, _SURE * deviation) else 0.0 for mean, deviation in leads]
     return max(range(len(sure)), key=sure.__getitem__)
 
 
