@@ -48,8 +48,8 @@ from upmri.training.site import gain as site_gain
 
 # Number of the first draw of lines of the brains in vivo.
 FIRST = 7000
-PATIENCE = (2, 4, 6)
-USUAL = "all, 0.0003, batch 4"
+PATIENCE = (4, 8, 12)
+USUAL = "all, 0.0002, batch 4"
 PARTS = ("compare", "scans", "cost", "site")
 RESULTS = Path(__file__).parent / "results"
 Row = dict[str, Any]
@@ -109,7 +109,7 @@ def cases(size: int | None) -> Iterator[tuple[str, Scan]]:
 def plans(steps: int) -> dict[str, AdaptationPlan]:
     """Settings to compare; none of them stops early, so that the whole course is seen."""
     base = replace(AdaptationPlan(), steps=steps, patience=10**6)
-    rates = ((1e-4, 4), (3e-4, 4), (1e-3, 4), (3e-4, 1), (3e-4, 2), (3e-4, 8), (1e-3, 8))
+    rates = ((1e-4, 4), (2e-4, 4), (5e-4, 4), (1e-4, 1), (2e-4, 2), (2e-4, 8), (5e-4, 8), (1e-3, 8))
     made = {f"all, {rate:g}, batch {batch}": replace(base, rate=rate, batch=batch) for rate, batch in rates}
     made |= {f"few, {rate:g}, batch 4": replace(base, rate=rate, batch=4, weights="few") for rate in (1e-3, 3e-3)}
     usual = made[USUAL]
