@@ -11,8 +11,8 @@ from upmri import InputError
 from upmri.evaluation import evaluate
 from upmri.inference.choice import build_method
 from upmri.inference.reconstruct import reconstruct_slices
-from upmri.learning.adaptation import Adapted
 from upmri.inference.scan_session import Session
+from upmri.learning.adaptation import Adapted
 from upmri.methods import find_method
 from upmri.methods.cg_sense import CgSense
 from upmri.methods.upmri import Upmri

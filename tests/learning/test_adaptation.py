@@ -60,7 +60,12 @@ def test_the_gain_is_that_on_held_out_lines(problem, network):
     assert made.gain == pytest.approx(expected.item(), abs=1e-4)
     assert made.gain == max(made.gains) > 0.05
     assert made.steps == 4 * (made.gains.index(made.gain) + 1)
-    assert made.facts == {"steps": made.steps, "slices": 3, "seconds": round(made.seconds, 2), "gain": round(made.gain, 3)}
+    assert made.facts == {
+        "steps": made.steps,
+        "slices": 3,
+        "seconds": round(made.seconds, 2),
+        "gain": round(made.gain, 3),
+    }
     assert all(map(torch.equal, before, weights(network)))
     assert not made.network.training
     assert not any(weight.requires_grad for weight in made.network.parameters())

@@ -15,7 +15,9 @@ FACTS = {"step": 3, "seconds": 1.5, "config": "…"}
 def make(seed=0, width=5):
     torch.manual_seed(seed)
     network = nn.Sequential(nn.Conv2d(2, width, 3), nn.Conv2d(width, 1, 1))
-    copies = {kind: {name: torch.randn_like(p) for name, p in network.named_parameters()} for kind in ("average", "best")}
+    copies = {
+        kind: {name: torch.randn_like(p) for name, p in network.named_parameters()} for kind in ("average", "best")
+    }
     return network, copies, torch.optim.AdamW(network.parameters(), lr=0.1)
 
 

@@ -74,7 +74,7 @@ class AdaptationPlan:
 
     @classmethod
     def for_device(cls, device: torch.device, steps: int) -> AdaptationPlan:
-        """Return the usual settings: an accelerator takes four slices in hardly more time than one, for larger steps."""
+        """Return the usual settings: an accelerator takes four slices in hardly more time than one."""
         return cls(steps=steps, rate=1e-4, batch=1) if device.type == "cpu" else cls(steps=steps)
 
     def __post_init__(self) -> None:
@@ -189,7 +189,7 @@ class _Training:
         self._problem, self._loss, self._plan = problem, loss, plan
         self._network = copy.deepcopy(network).requires_grad_(False)
         self.averaged = copy.deepcopy(self._network)
-        self._weights = list(self._network.parameters())
+        self._weights: list[Tensor] = list(self._network.parameters())
         trained = [w for w in self._weights if plan.weights == "all" or w.ndim <= 1]
         for weight in trained:
             weight.requires_grad_(True)

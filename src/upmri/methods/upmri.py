@@ -217,9 +217,8 @@ class Upmri(Learned):
         prior, objective = self.prior, self.prior.objective
         assert isinstance(objective, UpmriObjective)  # noqa: S101  `prior` has checked it
         loss = replace(objective, path_every=0, supervised=False).loss
-        made = adapt_to(
-            problem, prior.network, loss, mean_image, plan or AdaptationPlan(steps=self.adapt_steps), report
-        )
+        plan = plan or AdaptationPlan.for_device(problem.device, self.adapt_steps)
+        made = adapt_to(problem, prior.network, loss, mean_image, plan, report)
         return replace(self, adapt=False, model=prior.with_network(made.network)), made
 
     def reconstruct(self, problem: Problem) -> Tensor:

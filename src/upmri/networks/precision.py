@@ -24,7 +24,7 @@ def for_inference(network: nn.Module) -> nn.Module:
     network
         Unrolled network in single precision; one in another precision is returned as it is.
     """
-    weights = list(network.parameters())
+    weights: list[Tensor] = list(network.parameters())
     if torch.is_grad_enabled() or not weights or weights[0].dtype != torch.float32:
         return network
     short = short_type(weights[0].device)

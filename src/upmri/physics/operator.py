@@ -230,8 +230,7 @@ class IdentityOperator(Operator):
     """
 
     def __init__(self, shape: tuple[int, ...]) -> None:
-        slices, height, width = shape
-        self.shape = (slices, height, width)
+        self.shape = (shape[0], shape[1], shape[2])
 
     def forward(self, image: Tensor) -> Tensor:
         """The image."""

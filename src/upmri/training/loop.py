@@ -177,8 +177,7 @@ class _Run:
             return
         gain = found["held_out_gain"]
         if self.kept is None or gain > self.kept["gain"]:
-            before = gain if self.kept is None else self.kept["before"]
-            self.kept = {"step": self.step, "gain": gain, "before": before}
+            self.kept = {"step": self.step, "gain": gain, "before": (self.kept or {"before": gain})["before"]}
             torch._foreach_copy_(list(self.copies["best"].values()), list(self.average.values()))
 
     def save(self) -> None:
