@@ -16,7 +16,7 @@ _TRAINING = (
 )  # fmt: skip
 
 
-def describe(
+def training_card(
     config: TrainConfig,
     slices: PreparedSlices,
     seconds: float,

@@ -24,7 +24,7 @@ from upmri.methods.registry import find_method
 from upmri.training import checkpoint
 from upmri.training.config import TrainConfig, read_config
 from upmri.training.data import PreparedSlices
-from upmri.training.description import describe
+from upmri.training.description import training_card
 from upmri.training.distributed import PassNetwork, Process
 from upmri.training.interrupt import SignalWatch, TrainingInterrupted
 from upmri.training.log import TrainingLog
@@ -231,7 +231,7 @@ class _Run:
         target = self.folder / f"{self.config.name}.safetensors"
         if self.process.leads:
             weights = self.copies[list(self.copies)[-1]]
-            card = describe(self.config, self.slices, self.seconds, self.log.last_validation, self.kept)
+            card = training_card(self.config, self.slices, self.seconds, self.log.last_validation, self.kept)
             if self.validation is not None:
                 self.network.load_state_dict(weights)
                 with torch.no_grad():
