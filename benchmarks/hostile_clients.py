@@ -98,7 +98,7 @@ class Attacker:
 
 
 Attack = Callable[[Attacker], None]
-SENSE, SLOW, COSTLY = '{"method": "sense"}', '{"method": "upmri"}', '{"method": "upmri", "samples": 16, "adapt": 200}'
+SENSE, SLOW, COSTLY = '{"method": "sense"}', '{"method": "upmri"}', '{"method": "upmri", "samples": 16, "adapt": true}'
 
 
 def silent(one: Attacker) -> None:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from upmri.physics.problem import Problem
     from upmri.physics.simulate import simulate
     from upmri.training.loop import train
+    from upmri.training.site import adapt
     from upmri.weights.files import load_prior as prior
 
 __all__ = [
@@ -33,6 +34,7 @@ __all__ = [
     "Reconstruction",
     "Scan",
     "__version__",
+    "adapt",
     "estimate_maps",
     "evaluate",
     "info",
@@ -51,6 +53,7 @@ _MODULES = {
     "Problem": "upmri.physics.problem:Problem",
     "Reconstruction": "upmri.core.scan:Reconstruction",
     "Scan": "upmri.core.scan:Scan",
+    "adapt": "upmri.training.site:adapt",
     "estimate_maps": "upmri.physics.espirit:estimate_maps",
     "evaluate": "upmri.evaluation:evaluate",
     "info": "upmri.evaluation.info:info",

@@ -24,12 +24,15 @@ from pathlib import Path
 import numpy as np
 import pydicom
 import pytest
+import torch
 from safetensors.torch import load_file
 
 import upmri
 from upmri import formats
 from upmri.evaluation.benchmark.run import DATABASE
 from upmri.evaluation.benchmark.store import Store
+from upmri.methods.upmri import UpmriObjective
+from upmri.weights.files import save_weights
 
 PATIENCE = 120.0  # seconds after which a failing test stops to wait
 MOMENTS = 8
@@ -214,6 +217,43 @@ def test_train(tmp_path, recipe):
             finish(words, tmp_path)
         assert contents(run) == whole
         shutil.rmtree(run)
+    assert kills >= MOMENTS // 3
+
+
+# --- adapt ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.soak
+@pytest.mark.usefixtures("shared_memory")
+def test_adapt(tmp_path):
+    """The weights appear complete, and the folder of the run is gone when they do."""
+    objective = UpmriObjective(cascades=1, width=4)
+    network = objective.network()
+    torch.nn.init.normal_(network.network.out.weight, std=0.3)
+    save_weights(tmp_path / "poor.safetensors", network.state_dict(), "upmri", objective, {"name": "poor"})
+    (tmp_path / "scans").mkdir()
+    for number in range(3):
+        scan = upmri.simulate(upmri.demo.brain()[:1, 24:72, 24:72], coils=4, acceleration=2, seed=number)
+        scan.save(tmp_path / "scans" / f"{number}.h5")
+    more = ["--begin", "poor.safetensors", "--steps", "20", "--device", "cpu", "--quiet"]
+    (tmp_path / "whole").mkdir()
+    begun = time.monotonic()
+    finish(["adapt", "scans", "-o", "whole/site.safetensors", *more], tmp_path)
+    longest, whole, out = time.monotonic() - begun, contents(tmp_path / "whole"), tmp_path / "out"
+    assert list(whole) == ["site.safetensors"]
+    dice, kills = random.Random(MOMENTS), 0
+    words = ["adapt", "scans", "-o", "out/site.safetensors", "--overwrite", *more]
+    for _ in range(MOMENTS):
+        out.mkdir()
+        process = start(words, tmp_path)
+        wait_at_random(process, out, longest, dice)
+        kills += kill(process)
+        if (out / "site.safetensors").exists():
+            assert content(out / "site.safetensors") == whole["site.safetensors"]
+        resumes = (out / "site.run" / "checkpoint.safetensors").exists()
+        finish([*words, *(["--resume"] if resumes else [])], tmp_path)
+        assert contents(out) == whole
+        shutil.rmtree(out)
     assert kills >= MOMENTS // 3
 
 

@@ -1,4 +1,4 @@
-"""`upmri train`, `upmri methods` and `upmri models`."""
+"""`upmri train`, `upmri adapt`, `upmri methods` and `upmri models`."""
 
 import json
 import os
@@ -107,3 +107,38 @@ def test_a_training_that_diverges_is_one_line_and_exit_1(run, recipe, monkeypatc
 
     monkeypatch.setattr("upmri.training.loop.train", diverge)
     one_line(run("train", "small.yaml", code=1), "step 7", "the last good state")
+
+
+@pytest.fixture
+def site(tmp_path):
+    """A folder of three undersampled scans."""
+    (tmp_path / "scans").mkdir()
+    for number in range(3):
+        image = upmri.demo.brain()[number, 24:72, 24:72]
+        upmri.simulate(image, coils=4, acceleration=1.5, seed=number).save(tmp_path / "scans" / f"{number}.h5")
+
+
+def test_adapt_and_use_what_was_learnt(run, site, tmp_path, one_line):
+    words = ["adapt", "scans", "--begin", "apples", "-o", "site.safetensors", "--device", "cpu"]
+    done = run(*words, "--steps", "40")
+    assert done.stdout.startswith("site.safetensors: +")
+    assert "dB over apples on held-out lines" in done.stdout
+    for line in done.stderr.splitlines():  # lines that no scan has
+        assert line.startswith("upmri: ")
+    run("recon", "scans/0.h5", "--model", "site.safetensors", "-q")
+    one_line(run(*words, code=2), "site.safetensors", "--overwrite")
+
+
+@pytest.mark.parametrize(
+    ("words", "parts"),
+    [
+        (["scans/0.h5", "--begin", "apples"], ["at least 2 scans", "got 1"]),
+        (["nowhere", "--begin", "apples"], ["nowhere"]),
+        (["scans", "--begin", "pears"], ["pears", "apples"]),
+        (["scans", "--begin", "apples", "--steps", "0"], ["steps", "at least 1"]),
+        (["scans", "--begin", "apples", "--resume"], ["no checkpoint"]),
+    ],
+)
+def test_bad_adaptation_is_one_line_and_exit_2(run, site, words, parts, tmp_path, one_line):
+    one_line(run("adapt", *words, "-o", "site.safetensors", "--device", "cpu", code=2), *parts)
+    assert not (tmp_path / "site.safetensors").exists()

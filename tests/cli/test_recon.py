@@ -13,6 +13,7 @@ import pytest
 import torch
 
 import upmri
+from upmri.learning.adaptation import AdaptationPlan
 from upmri.methods.upmri_paper import PaperObjective
 from upmri.physics.fourier import ifft2c
 from upmri.weights.files import save_weights
@@ -343,3 +344,16 @@ def test_the_seconds_of_each_stage(run):
     shown = run("recon", "scan.h5", "-m", "sense", "-o", "x.npy", "--profile", "--overwrite")
     assert "coil maps" in shown.stdout
     assert "%" in shown.stdout
+
+
+def test_adaptation_is_for_each_scan(run, tmp_path, monkeypatch):
+    """The weights are adapted to slices spread over the chosen ones, and the line says what that brought."""
+    upmri.simulate(upmri.demo.brain()[:, ::2, ::2], coils=4, acceleration=2, acs=8).save(tmp_path / "lines.h5")
+    monkeypatch.setattr(AdaptationPlan, "for_device", lambda *_: AdaptationPlan(steps=5, batch=1))
+    words = ["recon", "lines.h5", "-m", "upmri", "--slices", "1:", "--adapt", "--device", "cpu", "--overwrite"]
+    (result,) = json.loads(run(*words, "--json").stdout)
+    made = result["settings"]["adaptation"]
+    assert result["settings"]["adapt"] is True
+    assert made["slices"] == 2
+    assert made["gain"] >= 0
+    assert f"({made['gain']:+.2f} dB on held-out lines)" in run(*words).stdout

@@ -41,3 +41,12 @@ def test_only_if_asked_for(terminal, capsys):
     with bar("slices", 1, shown=False) as advance:
         advance()
     assert capsys.readouterr() == ("", "")
+
+
+def test_another_label(terminal, capsys):
+    with bar("slices", 2, shown=True) as advance:
+        advance("slices, +0.3 dB")
+        advance()
+    assert "slices, +0.3 dB" in capsys.readouterr().err
+    with bar("slices", 1, shown=False) as advance:
+        advance("slices, +0.3 dB")

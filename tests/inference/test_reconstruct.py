@@ -12,6 +12,7 @@ from upmri.evaluation import evaluate
 from upmri.inference.choice import build_method
 from upmri.inference.reconstruct import reconstruct_slices
 from upmri.inference.scan_session import Session
+from upmri.learning.adaptation import Adapted
 from upmri.methods import find_method
 from upmri.methods.cg_sense import CgSense
 from upmri.methods.upmri import Upmri
@@ -346,8 +347,49 @@ def test_a_problem_without_a_noise_level(small):
     assert error.value.field == "sigma"
 
 
-@pytest.mark.parametrize("settings", [{"adapt": 2}, {"samples": 3}])
+@pytest.mark.parametrize("settings", [{"adapt": True}, {"samples": 3}])
 def test_what_needs_lines_says_so(own, settings):
     with pytest.raises(InputError) as error:
         upmri.reconstruct(own, "upmri", model="brain", **settings)
     assert error.value.field == "operator"
+
+
+def test_weights_are_adapted_to_slices_spread_over_the_scan(small, monkeypatch):
+    """A bounded number of them, read before the others; slices without samples are left out."""
+    monkeypatch.setattr("upmri.inference.scan_session._MOST_SLICES", 3)
+    empty = upmri.Scan(kspace=0 * small.kspace[:1])
+    read, adapted = [], []
+
+    def adapt(self, problem, report):
+        adapted.append(len(problem))
+        report(0.5)
+        return replace(self, adapt=False), Adapted(self.prior.network, 1, 1, 0.5, len(problem), 0.1)
+
+    def one(index):
+        read.append(index)
+        return empty if index == 4 else replace(small[0], maps=None, reference=None)
+
+    monkeypatch.setattr("upmri.methods.upmri.Upmri.adapted", adapt)
+    stream = (one(index) for index in range(9))
+    with pytest.warns(UserWarning, match="nothing was sampled"):
+        rec = reconstruct_slices(
+            stream, 9, "upmri", seed=0, device="cpu", progress=False, read=one, model="brain", adapt=True
+        )
+    assert read == [4, 1, 4, 7, *range(9)]
+    assert adapted == [2]
+    assert rec.settings["adaptation"] == {"steps": 1, "slices": 2, "seconds": 0.1, "gain": 0.5}
+    assert rec.settings["empty_slices"] == [4]
+    adapted.clear()
+    stream = (one(index) for index in range(2))
+    reconstruct_slices(stream, 2, "upmri", seed=0, device="cpu", progress=False, model="brain", adapt=True)
+    assert adapted == [1]  # without `read`, the first slice
+
+
+def test_a_scan_with_too_few_lines_is_not_adapted_to(small):
+    lines = small.mask.clone()
+    lines[..., :8] = False
+    few = replace(small, mask=lines, kspace=small.kspace * lines[:, None])
+    with pytest.warns(UserWarning, match="held out"):
+        rec = upmri.reconstruct(few, model="brain", adapt=True, device="cpu")
+    assert rec.settings["adaptation"]["steps"] == 0
+    assert torch.equal(rec.image, upmri.reconstruct(few, model="brain", device="cpu").image)

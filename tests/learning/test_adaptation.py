@@ -1,76 +1,165 @@
-"""Adaptation: Adam on splits of the slices' own lines, with a copy of the network."""
+"""Adaptation: training on splits of the slices' own lines, stopped by lines that were held out."""
 
-import copy
+from dataclasses import replace
 
 import pytest
 import torch
-from torch import nn
 
-from upmri.learning.adaptation import adapt_to
+from upmri.core.errors import InputError
+from upmri.learning.adaptation import AdaptationPlan, adapt_to
+from upmri.learning.held_out import HeldOut
+from upmri.learning.lines import spread_lines
+from upmri.methods.upmri import UpmriObjective, mean_image
+from upmri.networks.precision import for_inference
+from upmri.physics.phantom import image
 from upmri.physics.problem import Problem
-from upmri.physics.sense import SenseOperator
+from upmri.physics.simulate import simulate
+
+OBJECTIVE = UpmriObjective(cascades=1, width=4, path_every=0)
+PLAN = AdaptationPlan(steps=12, rate=3e-3, warmup=2, batch=2, average=0.5, every=4, patience=2)
 
 
-class Gain(nn.Module):
-    """x ↦ g x, with dropout that must stay off."""
-
-    def __init__(self):
-        super().__init__()
-        self.gain, self.dropout = nn.Parameter(torch.tensor([0.5, 2.0])), nn.Dropout(0.5)
-
-    def forward(self, x):
-        return self.gain[0] * x + self.dropout(self.gain[1] * x.real)
+@pytest.fixture(scope="module")
+def problem():
+    return Problem.from_scan(simulate(image((32, 32)).expand(3, -1, -1), coils=4, acceleration=2))
 
 
-@pytest.fixture
-def problem(rng):
-    mask = torch.tensor([True, False, True, True])
-    return Problem(SenseOperator(rng(2, 3, 5, 4), mask), rng(2, 3, 5, 4), sigma=0.1, seeds=(8, 9))
-
-
-@pytest.fixture
+@pytest.fixture(scope="module")
 def network():
-    return Gain().eval().requires_grad_(False)
+    """A network that disturbs the image."""
+    torch.manual_seed(0)
+    made = OBJECTIVE.network()
+    torch.nn.init.normal_(made.network.out.weight, std=0.3)
+    return made.eval().requires_grad_(False)
 
 
-def loss(network, problem):
-    weight = torch.tensor(problem.seeds) + 1  # each slice and step counts differently
-    return weight * (network(problem.adjoint) - problem.adjoint).abs().square().sum((1, 2))
+def adapt(problem, network, plan=PLAN, loss=OBJECTIVE.loss, predict=mean_image, **more):
+    return adapt_to(problem, network, loss, predict, plan, **more)
 
 
-def test_it_is_adam_on_two_splits_of_every_slice(problem, network):
-    """Written out, with seeds that no other step has."""
-    expected = copy.deepcopy(network).requires_grad_(True)
-    adam = torch.optim.Adam(expected.parameters(), lr=1e-4)
-    for step in range(3):
-        adam.zero_grad()
-        loss(expected, problem.repeat(2, seeds=range(4 * step, 4 * step + 4))).mean().backward()
-        adam.step()
-    found = adapt_to(problem, network, loss, 3)
-    assert torch.equal(found.gain, expected.gain)
-    assert (found.gain - network.gain).abs().min() > 1e-4
+def weights(network):
+    return [weight.clone() for weight in network.parameters()]
 
 
-def test_the_given_network_stays_as_it_is(problem, network):
-    before = network.gain.clone()
-    found = adapt_to(problem, network, loss, 2)
-    assert found is not network
-    assert torch.equal(network.gain, before)
-    assert not network.gain.requires_grad
-    assert not found.gain.requires_grad
-    assert not found.training
+def same(a, b):
+    return all(torch.equal(one, other) for one, other in zip(weights(a), weights(b), strict=True))
 
 
-def test_it_works_where_gradients_are_switched_off(problem, network):
+@torch.no_grad()
+def held_out_errors(network, problem, one_of):
+    lines, usable = spread_lines(problem, one_of, 6)
+    assert usable == [0, 1, 2]
+    test = HeldOut.split(problem, lines)
+    return test.error(mean_image(for_inference(network), test.inputs))
+
+
+def test_the_gain_is_that_on_held_out_lines(problem, network):
+    before = weights(network)
+    made = adapt(problem, network)
+    expected = (held_out_errors(network, problem, 5) / held_out_errors(made.network, problem, 5)).log10().mean() * 10
+    assert made.gain == pytest.approx(expected.item(), abs=1e-4)
+    assert made.gain == max(made.gains) > 0.05
+    assert made.steps == 4 * (made.gains.index(made.gain) + 1)
+    assert made.facts == {
+        "steps": made.steps,
+        "slices": 3,
+        "seconds": round(made.seconds, 2),
+        "gain": round(made.gain, 3),
+    }
+    assert all(map(torch.equal, before, weights(network)))
+    assert not made.network.training
+    assert not any(weight.requires_grad for weight in made.network.parameters())
+
+
+def test_without_a_gain_it_is_the_given_network(problem, network):
+    """The loss is turned round, so that every step makes the image worse; it stops when its patience ends."""
+    made = adapt(problem, network, replace(PLAN, steps=100), loss=lambda net, part: -OBJECTIVE.loss(net, part))
+    assert made.network is network
+    assert (made.steps, made.taken, made.gain) == (0, 8, 0.0)
+    assert max(made.gains) <= 0
+
+
+def test_held_out_lines_are_neither_input_nor_in_the_loss(problem, network):
+    lines, _ = spread_lines(problem, 5, 6)
+    seen = []
+
+    def loss(net, part):
+        assert not part.lines.logical_and(held_out_of(part)).any()
+        seen.append(len(part))
+        return OBJECTIVE.loss(net, part)
+
+    def predict(net, part):
+        assert not part.lines.logical_and(held_out_of(part)).any()
+        return mean_image(net, part)
+
+    def held_out_of(part):
+        """Of the same slice, which its data show."""
+        which = [next(i for i in range(3) if torch.equal(problem.kspace[i], data)) for data in part.kspace]
+        return lines[which]
+
+    adapt(problem, network, loss=loss, predict=predict)
+    assert seen == [2] * 12
+
+
+def test_every_slice_takes_its_turn_with_new_splits(problem, network):
+    seeds, slices = [], []
+
+    def loss(net, part):
+        seeds.extend(part.seeds)
+        slices.extend(int((problem.kspace == data).all((1, 2, 3)).nonzero()[0]) for data in part.kspace)
+        return OBJECTIVE.loss(net, part)
+
+    adapt(problem, network, replace(PLAN, steps=3), loss=loss)
+    assert seeds == list(range(6))
+    assert sorted(slices[:3]) == sorted(slices[3:]) == [0, 1, 2]
+
+
+def test_it_depends_neither_on_seeds_nor_on_whether_gradients_are_on(problem, network):
+    made = adapt(problem, network)
     with torch.no_grad():
-        found = adapt_to(problem, network, loss, 2)
-    assert torch.equal(found.gain, adapt_to(problem, network, loss, 2).gain)
+        again = adapt(problem.with_seeds(9), network)
+    assert same(made.network, again.network)
+    assert made.gains == again.gains
 
 
-def test_it_does_not_depend_on_the_seeds_of_the_problem(problem, network):
-    found = [adapt_to(other, network, loss, 2).gain for other in (problem, problem.with_seeds(3))]
-    assert torch.equal(*found)
+def test_few_weights(problem, network):
+    made = adapt(problem, network, replace(PLAN, weights="few", rate=0.03))
+    assert made.steps > 0
+    for before, after in zip(network.parameters(), made.network.parameters(), strict=True):
+        assert torch.equal(before, after) == (before.ndim > 1)
 
 
-def test_no_steps_change_nothing(problem, network):
-    assert torch.equal(adapt_to(problem, network, loss, 0).gain, network.gain)
+def test_weights_that_are_no_numbers_end_it(problem, network):
+    made = adapt(problem, network, loss=lambda net, part: OBJECTIVE.loss(net, part) * torch.nan)
+    assert made.network is network
+    assert made.gain == 0
+
+
+def test_steps_are_reported_with_the_gain_so_far(problem, network):
+    gains = []
+    made = adapt(problem, network, report=gains.append)
+    assert len(gains) == made.taken
+    assert gains == sorted(gains)
+    assert (gains[0], gains[-1]) == (0, made.gain)
+
+
+def test_too_few_lines_are_a_warning(network):
+    scan = simulate(image((32, 32)), coils=4, acceleration=2, acs=12)  # four lines outside
+    with pytest.warns(UserWarning, match="held out"):
+        made = adapt(Problem.from_scan(scan), network)
+    assert made.network is network
+    assert (made.taken, made.slices) == (0, 0)
+
+
+def test_slices_with_too_few_lines_are_left_out(problem, network):
+    part = problem.lines.clone()
+    part[1, :, :10] = False
+    part[1, :, 22:] = False
+    assert adapt(problem.restrict(part), network, replace(PLAN, steps=1)).slices == 2
+
+
+@pytest.mark.parametrize("name", ["steps", "batch", "every", "patience", "rate", "held_out", "warmup"])
+def test_settings_are_checked(name):
+    with pytest.raises(InputError) as error:
+        AdaptationPlan(**{name: 0})
+    assert error.value.field == name

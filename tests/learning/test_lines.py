@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from upmri.core.errors import InputError
-from upmri.learning.lines import LineSplit, folds
+from upmri.learning.lines import LineSplit, folds, spread_lines
 from upmri.physics.masks import calibration_region, poisson_disc, random_lines
 from upmri.physics.problem import Problem
 from upmri.physics.sense import SenseOperator
@@ -148,3 +148,45 @@ def test_without_lines_outside_the_centre_there_is_no_split():
     with pytest.raises(InputError) as error:
         LineSplit().draw(mask, ROWS, torch.Generator())
     assert error.value.field == "mask"
+
+
+def problem_of(*masks):
+    stack = torch.stack(masks)
+    return Problem(SenseOperator(torch.ones(len(stack), 1, ROWS, stack.shape[-1]) + 0j, stack), torch.ones(1) + 0j)
+
+
+def outside(mask):
+    rows, columns = calibration_region(mask, ROWS)
+    inside = torch.zeros_like(mask)
+    inside[rows if len(mask) > 1 else slice(None), columns] = True
+    return mask & ~inside
+
+
+@given(mask=masks(), one_of=st.integers(2, 9))
+def test_spread_lines_are_a_share_of_those_outside_the_calibration_region(mask, one_of):
+    chosen, usable = spread_lines(problem_of(mask), one_of, least=5)
+    outer = outside(mask)
+    assert not (chosen[0] & ~outer).any()
+    count = int(outer.sum())
+    assert usable == ([0] if count >= 5 else [])
+    assert int(chosen.sum()) == (max(2, round(count / one_of)) if usable else 0)
+
+
+def test_spread_lines_are_near_and_far_from_the_centre():
+    """One out of each run of four lines in the order of their distance."""
+    mask = random_lines(96, 2, seed=3)
+    (chosen,), _ = spread_lines(problem_of(mask), 4, least=6)
+    order = sorted(outside(mask)[0].nonzero().flatten().tolist(), key=lambda column: abs(column - 48))
+    picked = [order.index(column) for column in chosen[0].nonzero().flatten().tolist()]
+    assert len(picked) == round(len(order) / 4)
+    bounds = torch.arange(len(order)).tensor_split(len(picked))
+    assert all(len(set(picked) & set(run.tolist())) == 1 for run in bounds)
+
+
+def test_slices_with_the_same_mask_have_different_lines():
+    mask = random_lines(96, 2, seed=3)
+    chosen, usable = spread_lines(problem_of(mask, mask), 5, least=6)
+    assert usable == [0, 1]
+    assert not torch.equal(*chosen)
+    again, _ = spread_lines(problem_of(mask, mask).with_seeds(7), 5, least=6)
+    assert torch.equal(chosen, again)

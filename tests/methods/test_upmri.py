@@ -200,7 +200,8 @@ def test_the_spread_on_the_card_scales_the_bootstrap(scan, model, folder):
         ({"samples": 0}, "samples"),
         ({"samples": 2, "steps": 0}, "steps"),
         *(({"samples": 2, "steps": 2, "start": start}, "start") for start in (0.0, 0.005, 1.01, float("nan"))),
-        ({"adapt": -1}, "adapt"),
+        ({"adapt": 60}, "adapt"),
+        ({"adapt_steps": 0}, "adapt_steps"),
         ({"held_out_gain": 3.0}, "held_out_gain"),  # a result, and no setting
     ],
 )
@@ -548,20 +549,50 @@ def test_the_noise_level_that_is_input_has_an_error(problem, changed):
 # Adaptation to one scan.
 
 
-def test_adaptation_improves_the_image(scan, folder):
+@pytest.fixture(scope="module")
+def lined():
+    """A scan with lines to hold out."""
+    return upmri.simulate(upmri.demo.brain()[:2, ::3, ::3], coils=4, acceleration=2, acs=6, noise=0.02)
+
+
+@pytest.fixture(scope="module")
+def poor(folder):
+    """Weights that disturb the image."""
+    return write(folder / "poor.safetensors", std=0.1)
+
+
+def test_adaptation_improves_the_image(lined, poor):
     """Weights that disturb the image are corrected by the scan's own lines; the file stays as it was."""
-    path = write(folder / "poor.safetensors", std=0.1)
-    before = path.read_bytes()
-    plain, better = (evaluate(recon(scan, path, adapt=steps))["psnr"] for steps in (0, 30))
-    assert better > plain + 0.05
-    assert path.read_bytes() == before
-    assert evaluate(recon(scan, path))["psnr"] == pytest.approx(plain)
+    before = poor.read_bytes()
+    plain, better = recon(lined, poor), recon(lined, poor, adapt=True, adapt_steps=40)
+    made = better.settings["adaptation"]
+    assert evaluate(better)["psnr"] > evaluate(plain)["psnr"] + 0.05
+    assert made["gain"] > 0
+    assert made["slices"] == len(lined)
+    assert 0 < made["steps"] <= 40
+    assert better.settings["adapt"] is True
+    assert better.settings["sha256"] == plain.settings["sha256"]
+    assert poor.read_bytes() == before
+    assert torch.equal(recon(lined, poor).image, plain.image)
 
 
-def test_adaptation_is_for_each_slice_alone(scan, model):
-    together = recon(scan, model, adapt=2).image
-    assert torch.allclose(recon(scan[1], model, adapt=2).image, together[1:], atol=1e-5)
-    assert not torch.allclose(recon(scan, model).image, together, atol=1e-5)
+def test_a_method_of_its_own_adapts_too(lined, poor):
+    problem = Problem.from_scan(lined)
+    method = Upmri(model=load_prior(poor), adapt=True, adapt_steps=20, precision="fp32")
+    assert not method.batches
+    done, made = method.adapted(problem)
+    assert made.gain > 0
+    assert not done.adapt
+    assert done.batches
+    assert torch.equal(method(problem).image, done(problem).image)
+
+
+def test_adaptation_without_a_gain_gives_the_same_image(lined, model, monkeypatch):
+    plain = UpmriObjective.loss
+    monkeypatch.setattr(UpmriObjective, "loss", lambda *args: -plain(*args))
+    made = recon(lined, model, adapt=True, adapt_steps=10)
+    assert made.settings["adaptation"]["steps"] == made.settings["adaptation"]["gain"] == 0
+    assert torch.equal(made.image, recon(lined, model).image)
 
 
 def test_the_mean_over_mirror_images(scan, model):

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from upmri.networks import precision
-from upmri.networks.precision import for_inference, short_type
+from upmri.networks.precision import ShortPasses, for_inference, short_type
 from upmri.networks.unrolled import Unrolled
 
 
@@ -30,14 +30,32 @@ def test_submodules_are_short_and_own_parameters_are_not(network):
 
 
 @torch.no_grad()
-def test_the_copy_is_kept_until_weights_change(network):
+def test_the_copy_is_kept_and_follows_the_weights(network):
+    """In place: what is recorded of its passes stays valid."""
     fast = for_inference(network)
     assert for_inference(network) is fast
     network.network.out.bias.fill_(3)
-    changed = for_inference(network)
-    assert changed is not fast
-    assert changed.network.out.bias.float().tolist() == [3, 3]
-    assert for_inference(copy.deepcopy(network)) is not changed
+    assert for_inference(network) is fast
+    assert fast.network.out.bias.float().tolist() == [3, 3]
+    assert for_inference(copy.deepcopy(network)) is not fast
+    network.network.out.bias.data = torch.zeros(2)  # other memory
+    assert for_inference(network) is not fast
+
+
+def test_passes_in_16_bits_train_weights_in_32(network):
+    network.requires_grad_(True)
+    passes = ShortPasses(network)
+    assert {p.dtype for p in passes.network.network.parameters()} == {torch.bfloat16}
+    with torch.no_grad():
+        network.network.out.bias.fill_(1 + 2**-12)
+    passes.refresh()
+    assert passes.network.network.out.bias.tolist() == [1, 1]
+    passes.network.network.out.bias.square().sum().backward()
+    passes.hand_over()
+    assert network.network.out.bias.grad.tolist() == [2, 2]
+    assert network.network.out.bias.grad.dtype == torch.float32
+    assert network.network.out.weight.grad is None
+    assert passes.network.network.out.bias.grad is None
 
 
 def test_where_gradients_are_recorded_it_is_the_network_itself(network):

@@ -291,7 +291,7 @@ def test_scaled(rng):
     lines = torch.tensor([True, False] * 3)
     assert torch.allclose(scaled.restrict(lines)(x), operator.restrict(lines)(x) / 2)
     assert torch.allclose(scaled.mirror((-1,))(x), operator.mirror((-1,))(x) / 2)
-    assert scaled.repeat(2).shape == (4, 3, 6)
+    assert torch.allclose(scaled.take([1, 0, 1])(x[[1, 0, 1]]), scaled(x)[[1, 0, 1]])
     for factor in (0, float("nan"), float("inf")):
         with pytest.raises(InputError) as error:
             operator.scaled(factor)
@@ -327,11 +327,13 @@ def test_restrict_leaves_the_operator_as_it_is(rng):
 
 
 @pytest.mark.parametrize("kind", ["lines", "points"])
-def test_repeat(rng, kind, dense):
-    operator, x = sense(rng, kind), rng(3, *SHAPE)
-    repeated = operator.repeat(3)
-    assert repeated.shape == (6, 3, 6)
-    assert torch.allclose(repeated.normal(x.flatten(0, 1)), operator.normal(x).flatten(0, 1))
+def test_take(rng, kind):
+    operator, x = sense(rng, kind), rng(*SHAPE)
+    which = [1, 0, 1, 1]
+    taken = operator.take(which)
+    assert taken.shape == (4, 3, 6)
+    assert torch.allclose(taken(x[which]), operator(x)[which])
+    assert torch.allclose(taken.solve(x[which], 0.1), operator.solve(x, 0.1)[which])
 
 
 @pytest.mark.parametrize("axes", [(), (-1,), (-2,), (-2, -1)])
@@ -354,7 +356,7 @@ def test_mirror_of_other_axes(rng):
 
 
 def test_what_an_operator_without_lines_refuses():
-    for attempt in (lambda o: o.restrict(torch.ones(6)), lambda o: o.repeat(2), lambda o: o.mirror((-1,))):
+    for attempt in (lambda o: o.restrict(torch.ones(6)), lambda o: o.take([0]), lambda o: o.mirror((-1,))):
         with pytest.raises(InputError, match="Blur") as error:
             attempt(Blur())
         assert error.value.field == "operator"

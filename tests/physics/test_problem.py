@@ -197,9 +197,9 @@ def test_restrict_keeps_scale_noise_seeds_and_step(operator, data, rows):
     assert torch.equal(problem.lines, operator.mask)
 
 
-def test_repeat_stacks_copies_with_their_own_seeds(operator, data):
+def test_take_stacks_slices_with_their_own_seeds(operator, data):
     problem = Problem(operator, data, sigma=torch.tensor([0.3, 0.9]), seeds=(3, 5), step=7)
-    copies = problem.repeat(3, seeds=range(6))
+    copies = problem.take([0, 1] * 3, seeds=range(6))
     assert len(copies) == 6
     assert (copies.seeds, copies.step) == (tuple(range(6)), 7)
     for i in range(3):
@@ -209,6 +209,9 @@ def test_repeat_stacks_copies_with_their_own_seeds(operator, data):
         assert torch.equal(copies.sigma[part], problem.sigma)
         assert torch.equal(copies.operator.mask[part], operator.mask)
         assert torch.equal(copies.operator.maps[part], operator.maps)
+    second = problem.take([1], seeds=4)
+    assert torch.allclose(second.adjoint, problem.adjoint[1:])
+    assert torch.equal(second.sigma, problem.sigma[1:])
 
 
 def test_with_seeds_starts_fresh_generators_and_shares_the_rest(operator, data):
@@ -230,7 +233,7 @@ def test_from_adjoint_needs_no_data(operator, data):
         assert torch.equal(getattr(problem, name), getattr(whole, name))
     assert problem.device == adjoint.device
     assert torch.equal(Problem.from_adjoint(operator, adjoint, sigma, scaled=True).adjoint, adjoint)
-    for asks in (lambda: problem.kspace, lambda: problem.restrict(problem.lines), lambda: problem.repeat(2, range(4))):
+    for asks in (lambda: problem.kspace, lambda: problem.restrict(problem.lines), lambda: problem.take([0, 1], 0)):
         with pytest.raises(InputError) as error:
             asks()
         assert error.value.field == "kspace"
@@ -314,7 +317,7 @@ def test_an_operator_without_a_mask(rng):
             asks()
         assert error.value.field == "operator"
     with pytest.raises(InputError) as error:
-        problem.repeat(2, range(4))
+        problem.take([1], 0)
     assert error.value.field == "operator"
     image = upmri.reconstruct(problem, "cg-sense").image
     assert torch.allclose(image, torch.from_numpy(combined).to(image), atol=0.05 * float(np.abs(combined).max()))

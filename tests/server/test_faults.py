@@ -91,9 +91,9 @@ def test_a_client_that_is_gone_does_not_keep_the_worker(server, held, shepp_loga
 
 
 def test_a_slow_job_does_not_delay_others(start, peer, small, messages, check_other):
-    """Of two workers one trains for a slice; the other one serves everybody else, and is not replaced."""
-    server = start("--workers", "2", "--limit", "adapt=100000")
-    slow = wire.config_text_message('{"method": "upmri", "adapt": 100000}')
+    """Of two workers one draws very many images; the other one serves everybody else, and is not replaced."""
+    server = start("--workers", "2", "--limit", "samples=100000")
+    slow = wire.config_text_message('{"method": "upmri", "samples": 100000}')
     stream = peer(server.to).send(slow, *messages(small), wire.close_message())
     while not server.metric("frames_working"):
         time.sleep(0.01)

@@ -81,7 +81,7 @@ def test_settings_are_checked_by_the_method(method, setting):
     assert (caught.value.code, caught.value.field) == ("config", setting)
 
 
-@pytest.mark.parametrize("name", ["samples", "steps", "adapt"])
+@pytest.mark.parametrize("name", ["samples", "steps", "adapt_steps"])
 def test_the_operator_limits_what_costs_time(name):
     order = f'{{"method": "upmri", "samples": 2, "{name}": 9}}'
     assert getattr(read(order), name) == 9
@@ -92,8 +92,14 @@ def test_the_operator_limits_what_costs_time(name):
 
 def test_the_costliest_order_of_all_is_refused_by_default():
     with pytest.raises(RefusedError) as caught:
-        read('{"method": "upmri", "samples": 64, "adapt": 1000, "mirrors": true}')
+        read('{"method": "upmri", "samples": 64, "adapt": true, "adapt_steps": 1000, "mirrors": true}')
     assert caught.value.code == "limit:samples"
+
+
+@pytest.mark.parametrize(("limit", "steps"), [(30, 30), (1000, 200)])
+def test_adaptation_without_a_number_of_steps_stays_within_the_limit(limit, steps):
+    assert read('{"method": "upmri", "adapt": true}', limits=Limits(adapt_steps=limit)).adapt_steps == steps
+    assert read('{"method": "upmri"}').adapt_steps is None
 
 
 @pytest.mark.parametrize(
@@ -136,10 +142,10 @@ def test_an_order_cannot_be_changed_behind_ones_back():
     ("settings", "long"),
     [
         ({}, False),
-        ({"samples": 1, "adapt": 0, "mirrors": True}, False),
+        ({"samples": 1, "adapt": False, "mirrors": True}, False),
         ({"samples": 2}, True),
         ({"steps": 5}, True),
-        ({"adapt": 1}, True),
+        ({"adapt": True}, True),
     ],
 )
 def test_settings_that_mean_long_work(settings, long):

@@ -15,8 +15,10 @@ FACTS = {"step": 3, "seconds": 1.5, "config": "…"}
 def make(seed=0, width=5):
     torch.manual_seed(seed)
     network = nn.Sequential(nn.Conv2d(2, width, 3), nn.Conv2d(width, 1, 1))
-    average = {name: torch.randn_like(p) for name, p in network.named_parameters()}
-    return network, average, torch.optim.AdamW(network.parameters(), lr=0.1)
+    copies = {
+        kind: {name: torch.randn_like(p) for name, p in network.named_parameters()} for kind in ("average", "best")
+    }
+    return network, copies, torch.optim.AdamW(network.parameters(), lr=0.1)
 
 
 def step(network, optimiser, seed):
@@ -26,9 +28,9 @@ def step(network, optimiser, seed):
     optimiser.zero_grad()
 
 
-def state(network, average, optimiser):
+def state(network, copies, optimiser):
     tensors = {f"network {name}": p.detach().clone() for name, p in network.named_parameters()}
-    tensors |= {f"average {name}": tensor.clone() for name, tensor in average.items()}
+    tensors |= {f"{kind} {name}": tensor.clone() for kind, held in copies.items() for name, tensor in held.items()}
     for name, p in network.named_parameters():
         tensors |= {f"{key} {name}": value.clone() for key, value in optimiser.state[p].items()}
     return tensors
@@ -40,10 +42,10 @@ def same(a, b):
 
 @pytest.fixture
 def trained():
-    network, average, optimiser = make()
+    network, copies, optimiser = make()
     for i in range(3):
         step(network, optimiser, i)
-    return network, average, optimiser
+    return network, copies, optimiser
 
 
 @pytest.fixture
@@ -71,10 +73,10 @@ def test_training_continues_as_without_the_file(trained, path):
 
 def test_layouts_are_kept(trained, path):
     """Strides decide which kernels run, so they must be those of an uninterrupted run."""
-    network, average, _ = make(seed=1)
+    network, copies, _ = make(seed=1)
     network = network.to(memory_format=torch.channels_last)
     optimiser = torch.optim.AdamW(network.parameters())
-    checkpoint.load_state(path, network, average, optimiser)
+    checkpoint.load_state(path, network, copies, optimiser)
     weight = network[0].weight
     assert weight.is_contiguous(memory_format=torch.channels_last)
     assert all(optimiser.state[weight][m].stride() == weight.stride() for m in ("exp_avg", "exp_avg_sq"))
@@ -84,7 +86,7 @@ def test_layouts_are_kept(trained, path):
 @pytest.mark.parametrize("change", ["wider", "deeper", "shallower", "broadcast"])
 def test_another_network_is_refused(trained, path, change):
     """Also where names agree, or shapes would broadcast; and nothing is changed."""
-    network, average, optimiser = make(seed=1, width=6 if change == "wider" else 5)
+    network, copies, optimiser = make(seed=1, width=6 if change == "wider" else 5)
     if change == "broadcast":
         small = make(width=1)
         step(small[0], small[2], 0)
@@ -92,11 +94,11 @@ def test_another_network_is_refused(trained, path, change):
     elif change != "wider":
         layers = [*network, nn.Conv2d(1, 1, 1)] if change == "deeper" else network[:1]
         network = nn.Sequential(*layers)
-        average = {name: torch.zeros_like(p) for name, p in network.named_parameters()}
+        copies = {kind: {n: torch.zeros_like(p) for n, p in network.named_parameters()} for kind in ("average", "best")}
         optimiser = torch.optim.AdamW(network.parameters())
     before = {name: p.detach().clone() for name, p in network.named_parameters()}
     with pytest.raises(InputError, match="another network") as error:
-        checkpoint.load_state(path, network, average, optimiser)
+        checkpoint.load_state(path, network, copies, optimiser)
     assert error.value.path == str(path)
     assert all(torch.equal(p, before[name]) for name, p in network.named_parameters())
 

@@ -23,6 +23,7 @@ from upmri.networks.adm import SIZES
 from upmri.training import checkpoint, train
 from upmri.training.config import TrainConfig, read_config
 from upmri.training.data import PreparedSlices
+from upmri.training.interrupt import TrainingInterrupted
 from upmri.training.loop import DivergedError, _schedule
 from upmri.training.prepare import prepare
 from upmri.weights.catalogue import read_card
@@ -368,9 +369,9 @@ def test_divergence_stops_and_the_last_good_state_is_kept(config, how, log_every
     assert all(tensor.isfinite().all() for tensor in runs.state(settings).values())
     assert not (Path(settings["output"]) / "weights.safetensors").exists()
     network = fresh(settings)
-    average = {name: p.detach().clone() for name, p in network.named_parameters()}
+    copies = {"average": {name: p.detach().clone() for name, p in network.named_parameters()}}
     facts = checkpoint.load_state(
-        Path(settings["output"]) / "checkpoint.safetensors", network, average, torch.optim.AdamW(network.parameters())
+        Path(settings["output"]) / "checkpoint.safetensors", network, copies, torch.optim.AdamW(network.parameters())
     )
     assert facts["step"] == good
 
@@ -516,10 +517,10 @@ def test_the_average_warms_up(config):
         with pytest.MonkeyPatch.context() as patch:
             save = checkpoint.save_state
 
-            def spy(path, network, average, *rest, save=save, seen=seen):
-                seen.append(({n: p.detach().clone() for n, p in network.named_parameters()}, dict(average)))
-                seen[-1][1].update({n: t.clone() for n, t in average.items()})
-                save(path, network, average, *rest)
+            def spy(path, network, copies, *rest, save=save, seen=seen):
+                average = {n: t.clone() for n, t in copies["average"].items()}
+                seen.append(({n: p.detach().clone() for n, p in network.named_parameters()}, average))
+                save(path, network, copies, *rest)
 
             patch.setattr("upmri.training.loop.checkpoint.save_state", spy)
             train(runs[0])
@@ -626,3 +627,51 @@ print(upmri.prior("brain").method, upmri.prior(path).objective.width, shapes)
         [sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, check=False, timeout=120
     )
     assert done.stdout == "upmri 4 [(1, 32, 32), (1, 32, 32)]\n", done.stderr
+
+
+@pytest.mark.parametrize(
+    ("gains", "best"), [((1.0, 3.0, 2.0, 2.5), 1), ((1.0, 0.5, 0.9, 1.0), 0), ((0.0, 1.0, 2.0, 3.0), 3)]
+)
+def test_the_best_weights_are_kept(config, gains, best, monkeypatch, runs):
+    """One validation is before the first step. An interruption after the second changes nothing."""
+    averages, found = [], iter(gains)
+
+    def measure(method, objective, network, average, slices, batch):
+        averages.append({name: tensor.clone() for name, tensor in average.items()})
+        return {"held_out_gain": next(found)}
+
+    monkeypatch.setattr("upmri.training.loop.validate", measure)
+    settings = config(
+        steps=3, save_every=1, validate_every=1, keep="best", validation={**config()["train"], "limit": 2}
+    )
+    with monkeypatch.context() as patch:
+        patch.setattr("upmri.training.loop.SignalWatch", Interrupts)
+        with pytest.raises(TrainingInterrupted):
+            train(settings)
+    path = train(settings, resume=True)
+    assert runs.logged(settings, "held_out_gain") == list(gains)
+    written = load_file(path)
+    assert all(torch.equal(written[name], tensor.half()) for name, tensor in averages[best].items())
+    kept = read_card(path)["training"]["kept"]
+    assert kept == {"step": best, "gain": gains[best], "before": gains[0]}
+
+
+class Interrupts:
+    """Ctrl-C in the first step."""
+
+    number = 2
+
+    def __init__(self, **_):
+        pass
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+
+def test_the_best_weights_need_a_validation(config):
+    with pytest.raises(InputError) as error:
+        train(config(keep="best"))
+    assert error.value.field == "keep"

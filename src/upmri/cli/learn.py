@@ -1,16 +1,18 @@
-"""Commands for training and trained weights: `train`, `methods`, `models`."""
+"""Commands for training and trained weights: `train`, `adapt`, `methods`, `models`."""
 
 from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from upmri.cli import console
-from upmri.cli.options import Json, Quiet, Trusted, app
+from upmri.cli.options import Device, Json, Overwrite, Quiet, Seed, Trusted, app
 from upmri.core.errors import InputError
 from upmri.core.printable import one_line
 
@@ -32,23 +34,64 @@ def train_command(
     Ctrl-C and SIGTERM save the run; --resume continues it.
     """
     from upmri.training.config import read_config
-    from upmri.training.interrupt import TrainingInterrupted
-    from upmri.training.loop import DivergedError, train
+    from upmri.training.loop import train
 
     try:
         settings = read_config(config, tuple(changes or ()))
-        with console.warnings_shown(quiet=quiet):
+        with _interruptible(), console.warnings_shown(quiet=quiet):
             path = train(settings, resume=resume, progress=not quiet)
     except InputError as error:
         raise error if error.field == "--set" else error.within(path=config) from error
+    if not quiet and _leads():
+        typer.echo(path)
+
+
+@app.command("adapt")
+def adapt_command(
+    scans: Annotated[list[Path], typer.Argument(metavar="FOLDER", help="Undersampled scans: folders or files.")],
+    target: Annotated[Path, typer.Option("--out", "-o", metavar="FILE.safetensors", help="Weights to write.")],
+    begin: Annotated[str, typer.Option(metavar="NAME|FILE", help="Weights to begin with.")] = "brain",
+    steps: Annotated[int | None, typer.Option(help="Number of training steps.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue an interrupted run.")] = False,
+    overwrite: Overwrite = False,
+    seed: Seed = 0,
+    device: Device = "auto",
+    quiet: Quiet = False,
+    trusted: Trusted = False,  # noqa: ARG001
+) -> None:
+    """Adapt weights to a site's undersampled scans. A fifth of the scans is kept back to measure the gain.
+
+    Ctrl-C and SIGTERM save the run; --resume continues it.
+    """
+    from upmri.training.site import STEPS, adapt, gain
+
+    with _interruptible(), console.warnings_shown(quiet=quiet):
+        path = adapt(
+            scans, begin=begin, output=target, steps=STEPS if steps is None else steps, overwrite=overwrite,
+            resume=resume, seed=seed, device=device, progress=not quiet,
+        )  # fmt: skip
+    if not quiet and _leads():
+        console.say(f"{path}: {gain(path):+.2f} dB over {begin} on held-out lines of the scans that were kept back")
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Within this context, the end of a training by divergence or a signal is one line and its exit status."""
+    from upmri.training.interrupt import TrainingInterrupted
+    from upmri.training.loop import DivergedError
+
+    try:
+        yield
     except DivergedError as error:
         console.complain(error)
         raise typer.Exit(1) from error
     except TrainingInterrupted as error:
         console.complain(error)
         raise console.Ended(128 + error.number) from error
-    if not quiet and os.environ.get("RANK", "0") == "0":
-        typer.echo(path)
+
+
+def _leads() -> bool:
+    return os.environ.get("RANK", "0") == "0"
 
 
 @app.command("methods")

@@ -15,7 +15,10 @@ from upmri.core.errors import InputError
 from upmri.methods import DEFAULT
 
 if TYPE_CHECKING:
-    from upmri.core.scan import Reconstruction
+    from collections.abc import Callable
+
+    from upmri.core.scan import Reconstruction, Scan
+    from upmri.formats.source import Source
 
 
 @app.command("recon")
@@ -36,8 +39,11 @@ def recon_command(
         typer.Option(help="Number of images to draw; more than 1 adds their standard deviation (.h5, .dcm, NIfTI)."),
     ] = 1,
     adapt: Annotated[
-        int | None, typer.Option(help="Training steps on each slice itself, before it is reconstructed.")
-    ] = None,
+        bool,
+        typer.Option(
+            "--adapt", help="Adapt the weights to each scan first; it stops by held-out lines (see the docs)."
+        ),
+    ] = False,
     mirrors: Mirrors = False,
     damping: Annotated[
         float | None, typer.Option("--lambda", help="Regularisation λ; by default from the noise level.")
@@ -76,7 +82,7 @@ def recon_command(
     from upmri.inference.reconstruct import reconstruct_slices
 
     settings: dict[str, Any] = {
-        "model": model, "steps": steps, "samples": None if samples == 1 else samples, "adapt": adapt,
+        "model": model, "steps": steps, "samples": None if samples == 1 else samples, "adapt": adapt or None,
         "mirrors": mirrors or None, "damping": damping
     }  # fmt: skip
     with console.warnings_shown(quiet=quiet):
@@ -99,8 +105,9 @@ def recon_command(
                 with stage("opening"):
                     source = formats.open_source(path, max_bytes=limit)
                 with source, console.warnings_shown(quiet=quiet):
+                    wanted = source.indices(slices)
                     rec = reconstruct_slices(
-                        source.each(slices), len(source.indices(slices)), method,
+                        source.each(slices), len(wanted), method, read=_reader(source, wanted),
                         check=check, seed=seed, device=device, progress=not quiet and not as_json, **settings
                     )  # fmt: skip
                 with stage("writing"):
@@ -122,6 +129,11 @@ def recon_command(
         typer.echo(json.dumps(results, indent=2))
     if failed:
         raise typer.Exit(2)
+
+
+def _reader(source: Source, wanted: range) -> Callable[[int], Scan]:
+    """Return a function that reads one of the wanted slices."""
+    return lambda number: source.read_one(wanted[number], wanted)
 
 
 def _targets(scans: list[Path], target: Path | None) -> list[Path]:
@@ -169,4 +181,7 @@ def _line(result: dict[str, Any]) -> str:
     weights = "" if model is None else f" with weights {model}"
     gain = result["settings"].get("held_out_gain")
     weights += "" if gain is None else f" ({gain:+.1f} dB over SENSE on held-out lines)"
+    made = result["settings"].get("adaptation")
+    if made is not None:
+        weights += f", adapted in {made['seconds']:.1f} s ({made['gain']:+.2f} dB on held-out lines)"
     return f"{result['out']}: {slices} by {result['method']}{weights} in {result['seconds']:.1f} s{scores}"

@@ -112,8 +112,8 @@ def stream_scan(
         int, typer.Option(help="Images to draw; with more than one, standard deviations are sent, too.")
     ] = 1,
     adapt: Annotated[
-        int | None, typer.Option(help="Steps of training on each slice, before its reconstruction.")
-    ] = None,
+        bool, typer.Option("--adapt", help="Adapt the weights to the first image of the stream (see the docs).")
+    ] = False,
     mirrors: Mirrors = False,
     damping: Annotated[
         float | None, typer.Option("--lambda", help="Regularisation; from the noise by default.")
@@ -145,7 +145,13 @@ def stream_scan(
     if samples > 1:
         atomic.check_not_input(nifti.std_path(destination), [scan])
     phase = keep_phase or destination.name.lower().endswith((".h5", ".npy", ".cfl"))
-    config: dict[str, Any] = {"method": method, "model": model, "steps": steps, "adapt": adapt, "damping": damping}
+    config: dict[str, Any] = {
+        "method": method,
+        "model": model,
+        "steps": steps,
+        "adapt": adapt or None,
+        "damping": damping,
+    }
     config["token"] = read_token(token_file)
     config |= {"mirrors": mirrors or None, "samples": samples, "seed": seed, "complex": phase}
     rec = client.stream(

@@ -7,6 +7,8 @@ from functools import partial
 from typing import Any
 
 from upmri.core.errors import InputError
+from upmri.core.progress import bar
+from upmri.core.stages import stage
 from upmri.learning.held_out import gain_over_sense
 from upmri.learning.preference import choose, errors_by_unit, lead
 from upmri.methods.base import Method
@@ -47,7 +49,9 @@ def build_method(method: str | type[Method] | Method, **settings: Any) -> Method
     return made
 
 
-def complete(method: Method, problem: Problem, *, check: bool = False) -> tuple[Method, dict[str, Any]]:
+def complete(
+    method: Method, problem: Problem, *, check: bool = False, progress: bool = False
+) -> tuple[Method, dict[str, Any]]:
     """Return the method with its weights loaded on the problem's device, and facts about it.
 
     Without a model, ``upmri`` compares the available weights on held-out lines of a small part of the problem
@@ -58,13 +62,24 @@ def complete(method: Method, problem: Problem, *, check: bool = False) -> tuple[
 
     With ``check`` the method is tested on held-out lines of the problem: the gain over SENSE in dB is the fact
     ``held_out_gain``. Below 0 the scan is unlike the training data.
+
+    With ``adapt``, ``upmri`` is adapted to the problem last, and ``progress`` shows a bar with the gain on held-out
+    lines over the weights as they were: the fact ``adaptation``.
     """
     facts: dict[str, Any] = {}
     if isinstance(method, Learned):
         method, facts = _with_weights(method, problem)
+    adapts = isinstance(method, Upmri) and method.adapt
     if check:
-        facts["held_out_gain"] = round(gain_over_sense(method.reconstruct, problem), 2)
-    return method, facts
+        plain = replace(method, adapt=False) if adapts else method  # type: ignore[call-arg]  # `upmri` has it
+        facts["held_out_gain"] = round(gain_over_sense(plain.reconstruct, problem), 2)
+    return _adapted(method, facts, problem, progress) if isinstance(method, Upmri) and adapts else (method, facts)
+
+
+def _adapted(method: Upmri, facts: dict[str, Any], problem: Problem, progress: bool) -> tuple[Upmri, dict[str, Any]]:
+    with stage("adaptation"), bar("adapting", method.adapt_steps, shown=progress) as advance:
+        method, made = method.adapted(problem, lambda gain: advance(f"adapting, {gain:+.2f} dB on held-out lines"))
+    return method, {**facts, "adapt": True, "adaptation": made.facts}
 
 
 def _with_weights(method: Learned, problem: Problem) -> tuple[Learned, dict[str, Any]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,7 @@ def reconstruct(
     method: str | type[Method] | Method = DEFAULT,
     *,
     model: str | Path | Prior | None = None,
+    adapt: bool = False,
     steps: int | None = None,
     samples: int = 1,
     check: bool = False,
@@ -53,6 +54,10 @@ def reconstruct(
         A name out of :func:`upmri.methods`, a class or an instance.
     model
         Weights: a name, a file, or a loaded prior. When not given, the available weights that suit the scan.
+    adapt
+        Whether to adapt the weights to the scan first, for ``upmri``: training continues on its own lines, once for all
+        slices, and stops by held-out lines. If these do not gain, the weights stay as they are. What it brought is the
+        entry ``adaptation`` of the result's settings: steps, slices, seconds, and ``gain`` on held-out lines in dB.
     steps, samples
         Number of iterations, and of draws, for methods that have them.
     check
@@ -82,15 +87,16 @@ def reconstruct(
     >>> rec.image.shape
     torch.Size([1, 32, 32])
     """
-    chosen = {"model": model, "steps": steps, "samples": samples, **settings}
+    chosen = {"model": model, "adapt": adapt or None, "steps": steps, "samples": samples, **settings}
     if isinstance(scan, Problem):
-        return _reconstruct_problem(scan, method, chosen, check=check)
+        return _reconstruct_problem(scan, method, chosen, check=check, progress=progress)
     if isinstance(scan, Tensor | np.ndarray):
         scan = Scan(kspace=scan)  # type: ignore[arg-type]  # an array becomes a tensor
     slices = (scan[i] for i in range(len(scan)))
     return reconstruct_slices(
-        slices, len(scan), method, check=check, seed=seed, device=device, progress=progress, **chosen
-    )
+        slices, len(scan), method,
+        check=check, seed=seed, device=device, progress=progress, read=scan.__getitem__, **chosen,
+    )  # fmt: skip
 
 
 def reconstruct_slices(
@@ -102,11 +108,18 @@ def reconstruct_slices(
     seed: int,
     device: str,
     progress: bool,
+    read: Callable[[int], Scan] | None = None,
     **settings: Any,
 ) -> Reconstruction:
-    """Reconstruct a stream of one-slice scans, in batches; only the slices at work and the images are in memory."""
-    session = Session(_build(method, settings), pick_device(device), seed, check=check)
+    """Reconstruct a stream of one-slice scans, in batches; only the slices at work and the images are in memory.
+
+    With ``read``, which returns one slice by its number, weights are adapted to slices spread over the whole scan;
+    without it to the first one.
+    """
+    session = Session(_build(method, settings), pick_device(device), seed, check=check, progress=progress)
     start = time.perf_counter()
+    if read is not None:
+        session.begin(read, count)
     made: list[Estimate] = []
     references: list[Tensor] = []
     first: Scan | None = None
@@ -145,12 +158,12 @@ def _next(batches: Iterator[list[Repaired]]) -> list[Repaired] | None:
 
 
 def _reconstruct_problem(
-    problem: Problem, method: str | type[Method] | Method, settings: dict[str, Any], *, check: bool
+    problem: Problem, method: str | type[Method] | Method, settings: dict[str, Any], *, check: bool, progress: bool
 ) -> Reconstruction:
     start = time.perf_counter()
     try:
         with torch.no_grad():
-            completed, facts = complete(_build(method, settings), problem, check=check)
+            completed, facts = complete(_build(method, settings), problem, check=check, progress=progress)
             made = in_units_of_the_data(completed(problem), problem)
     except torch.linalg.LinAlgError as error:  # type: ignore[attr-defined]
         raise InputError(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Any
@@ -17,15 +17,20 @@ from upmri.inference.batches import Repaired, kind
 from upmri.inference.choice import complete
 from upmri.inference.findings import Findings
 from upmri.methods.base import Estimate, Method
+from upmri.methods.upmri import Upmri
 from upmri.physics.problem import Problem
 from upmri.physics.quality import repair
+
+# Most slices to adapt to, and bytes of their k-space: more bring little, and all are in memory together.
+_MOST_SLICES, _MOST_BYTES = 16, 1 << 30
 
 
 @dataclass
 class Session:
-    """A method at work on the slices of one scan: its weights are chosen with the first slices and kept.
+    """A method at work on the slices of one scan: its weights are chosen, and adapted if it does, once, and kept.
 
-    The first slices are the first ones with samples.
+    That is done with slices spread over the scan where :meth:`begin` can read them, otherwise with the first slices
+    that have samples.
 
     Parameters
     ----------
@@ -37,6 +42,8 @@ class Session:
         Random seed of every slice.
     check
         Whether to measure the gain over SENSE on held-out lines of the first slices.
+    progress
+        Whether to show a bar while weights are adapted.
     facts
         Facts about the choice of weights and the gain; None before the first slices.
     findings
@@ -47,8 +54,31 @@ class Session:
     device: torch.device
     seed: int
     check: bool = False
+    progress: bool = False
     facts: dict[str, Any] | None = None
     findings: Findings = field(default_factory=Findings)
+
+    @torch.no_grad()
+    def begin(self, read: Callable[[int], Scan], count: int) -> None:
+        """Choose and adapt the weights with slices spread evenly over the scan, before any is reconstructed.
+
+        Nothing is done if none of them has samples, or if the method does not adapt.
+
+        Parameters
+        ----------
+        read
+            Function that returns one slice by its number.
+        count
+            Number of slices.
+        """
+        if not (isinstance(self.method, Upmri) and self.method.adapt):
+            return
+        most = min(_MOST_SLICES, max(1, _MOST_BYTES // max(1, read(count // 2).kspace.nbytes)))
+        scans = [repair(read(index))[0] for index in spread(count, most)]
+        sampled = [scan for scan in scans if bool(_sampled(scan).all())]
+        alike = [scan for scan in sampled if kind(scan) == kind(sampled[0])]
+        if alike:
+            self._complete(Problem.from_scans(alike, self.device, self.seed))
 
     def __call__(self, *scans: Scan) -> Estimate:
         """Reconstruct the slices of some scans; return them in the scans' units, on the CPU.
@@ -80,8 +110,7 @@ class Session:
         try:
             problem = Problem.from_scans(scans, self.device, self.seed)
             if self.facts is None:
-                with stage("weights"):
-                    self.method, self.facts = complete(self.method, problem, check=self.check)
+                self._complete(problem)
             with stage("other"):
                 return in_units_of_the_data(self.method(problem), problem)
         except torch.OutOfMemoryError:
@@ -91,10 +120,20 @@ class Session:
         half = len(scans) // 2
         return joined([self._estimate(scans[:half]), self._estimate(scans[half:])])
 
+    def _complete(self, problem: Problem) -> None:
+        with stage("weights"):
+            self.method, self.facts = complete(self.method, problem, check=self.check, progress=self.progress)
+
     @property
     def settings(self) -> dict[str, Any]:
         """Settings of the method, facts about its weights, and what was wrong with the slices so far."""
         return {**self.method.settings, **(self.facts or {}), **self.findings.settings}
+
+
+def spread(count: int, most: int) -> list[int]:
+    """At most ``most`` numbers below ``count``, spread evenly."""
+    some = min(count, most)
+    return [(2 * i + 1) * count // (2 * some) for i in range(some)]
 
 
 def joined(parts: Sequence[Estimate]) -> Estimate:

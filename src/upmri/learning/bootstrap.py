@@ -51,7 +51,7 @@ def bootstrap_errors(
         for chosen in torch.stack(masks, 1).split(together):
             repeats = len(chosen)
             unit = torch.stack([complex_normal(data, generator) for _ in chosen for _, generator in pairs]).to(image)
-            again = problem.operator.repeat(repeats).restrict(chosen.flatten(0, 1))
+            again = problem.operator.take([*range(len(image))] * repeats).restrict(chosen.flatten(0, 1))
             truth, sigma = image.repeat(repeats, 1, 1), problem.sigma.repeat(repeats)
             adjoint = again.normal(truth) + again.H(sigma[:, None, None, None] * unit)
             measured = Problem.from_adjoint(again, adjoint, sigma, scaled=True)

@@ -72,3 +72,32 @@ def folds(mask: Tensor, readout: int, generator: torch.Generator, count: int) ->
     chosen = torch.zeros(count, mask.numel(), dtype=torch.bool)
     chosen[torch.arange(len(lines)) % count, lines[torch.randperm(len(lines), generator=generator)]] = True
     return chosen.reshape(count, *mask.shape)
+
+
+def spread_lines(problem: Problem, one_of: int, least: int) -> tuple[Tensor, list[int]]:
+    """Choose one of every ``one_of`` lines outside the calibration region, spread over all distances from the centre.
+
+    Lines in order of their distance are cut into runs of about ``one_of``, two at least, and one line of each is drawn.
+    So the energy of the chosen lines varies less than that of lines drawn at random. Slices with less than ``least``
+    lines outside the calibration region have none. Slices with the same mask have different lines.
+
+    Returns
+    -------
+    tuple
+        The chosen lines, (slice, 1 or H, W), on the CPU, and the numbers of the slices that have some.
+    """
+    chosen = torch.zeros_like(problem.lines, memory_format=torch.contiguous_format)
+    usable, seeds = [], range(len(problem))
+    readout = problem.operator.shape[-2]
+    for index, (mask, generator) in enumerate(zip(problem.lines, problem.with_seeds(seeds).generators, strict=True)):
+        points = (mask & ~calibration(mask, readout)).nonzero()
+        if len(points) < least:
+            continue
+        middle = torch.tensor([length // 2 for length in mask.shape])
+        distance = ((points - middle) / torch.tensor(mask.shape)).square()[:, int(len(mask) == 1) :].sum(1)
+        ordered = points[distance.argsort(stable=True)]
+        for run in ordered.tensor_split(max(2, round(len(points) / one_of))):
+            row, column = run[torch.randint(len(run), (), generator=generator)]
+            chosen[index, row, column] = True
+        usable.append(index)
+    return chosen, usable

@@ -75,6 +75,14 @@ class Prior(nn.Module):
         method = find_method(self.method)(model=self)  # type: ignore[call-arg]  # learned methods have it
         return method.reconstruct(problem) * problem.scale[:, None, None]
 
+    def with_network(self, network: nn.Module) -> Prior:
+        """Return a prior with another network, such as an adapted one, and the same facts; itself for the same one."""
+        if network is self.network:
+            return self
+        return Prior(
+            network, self.objective, self.method, source=self.source, card=self.card, digest=self.digest
+        ).eval()
+
 
 class _Function(nn.Module):
     def __init__(self, function: Callable[..., Tensor]) -> None:

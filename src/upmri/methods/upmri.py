@@ -5,7 +5,7 @@ It is a repair of the published algorithm: see ``docs/upmri.md``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, ClassVar
@@ -18,7 +18,7 @@ from upmri.core.errors import InputError
 from upmri.flow.conditional import LAST, Mirrored, Predictor, posterior_mean, sample
 from upmri.flow.objective import no_filter, projected_loss
 from upmri.flow.path import TimeLaw, interpolate
-from upmri.learning.adaptation import adapt_to
+from upmri.learning.adaptation import AdaptationPlan, Adapted, adapt_to
 from upmri.learning.bootstrap import bootstrap_errors, deviation
 from upmri.learning.lines import LineSplit
 from upmri.learning.partition import energy
@@ -156,8 +156,10 @@ class Upmri(Learned):
     start
         First time of these draws.
     adapt
-        Steps of further training on the slice itself, on splits of its own lines, for scans unlike the training data.
-        Every slice starts from the weights as they are.
+        Whether to continue training on splits of the scan's own lines before it is reconstructed
+        (:mod:`upmri.learning.adaptation`). ``upmri.reconstruct`` does so once for all slices of a scan.
+    adapt_steps
+        Most steps of this training.
     mirrors
         Whether to average over the three mirror images of the scan: four times the evaluations for some 0.2 dB.
     precision
@@ -175,13 +177,15 @@ class Upmri(Learned):
     samples: int = 1
     steps: int | None = None
     start: float = 0.5
-    adapt: int = 0
+    adapt: bool = False
+    adapt_steps: int = 200
     mirrors: bool = False
     precision: str = "auto"
 
     def __post_init__(self) -> None:
-        at_least(self, 0, "adapt")
-        at_least(self, 1, "samples")
+        at_least(self, 1, "samples", "adapt_steps")
+        if not isinstance(self.adapt, bool):
+            raise InputError(f"expected True or False, got {self.adapt!r}; adapt_steps bounds the steps", field="adapt")
         if self.steps is not None:
             at_least(self, 1, "steps")
             if self.samples == 1:
@@ -193,8 +197,29 @@ class Upmri(Learned):
 
     @property
     def batches(self) -> bool:
-        """Not with adaptation, which every slice begins anew."""
-        return self.adapt == 0
+        """Not while adaptation is still to be done: it would depend on the slices of the batch."""
+        return not self.adapt
+
+    def adapted(
+        self, problem: Problem, report: Callable[[float], None] = lambda _: None, plan: AdaptationPlan | None = None
+    ) -> tuple[Upmri, Adapted]:
+        """Return the method with weights adapted to a problem, in which ``adapt`` is done, and what that brought.
+
+        Parameters
+        ----------
+        problem
+            Slices to adapt to.
+        report
+            Function that is called after every step, with the largest gain on held-out lines so far, in dB.
+        plan
+            Settings other than the usual ones.
+        """
+        prior, objective = self.prior, self.prior.objective
+        assert isinstance(objective, UpmriObjective)  # noqa: S101  `prior` has checked it
+        loss = replace(objective, path_every=0, supervised=False).loss
+        plan = plan or AdaptationPlan.for_device(problem.device, self.adapt_steps)
+        made = adapt_to(problem, prior.network, loss, mean_image, plan, report)
+        return replace(self, adapt=False, model=prior.with_network(made.network)), made
 
     def reconstruct(self, problem: Problem) -> Tensor:
         """The posterior mean."""
@@ -223,12 +248,6 @@ class Upmri(Learned):
         return Estimate(mean, drawn, deviation(drawn, mean))
 
     def _network(self, problem: Problem) -> Predictor:
-        network: nn.Module = self.prior.network
-        if self.adapt:
-            objective = self.prior.objective
-            assert isinstance(objective, UpmriObjective)  # noqa: S101  `prior` has checked it
-            loss = replace(objective, path_every=0, supervised=False).loss
-            network = adapt_to(problem, network, loss, self.adapt)
-        if self.precision == "auto":
-            network = for_inference(network)
+        prior = self.adapted(problem)[0].prior if self.adapt else self.prior
+        network = for_inference(prior.network) if self.precision == "auto" else prior.network
         return Mirrored(network) if self.mirrors else network

@@ -1,41 +1,81 @@
-"""The precision of convolutional networks at inference: 16 bits where a processor computes in them."""
+"""The precision of convolutional networks: 16 bits where a processor computes in them."""
 
 from __future__ import annotations
 
 import copy
 import weakref
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
-_copies: weakref.WeakKeyDictionary[nn.Module, tuple[object, nn.Module]] = weakref.WeakKeyDictionary()
+_copies: weakref.WeakKeyDictionary[nn.Module, _Copy] = weakref.WeakKeyDictionary()
 
 
 def for_inference(network: nn.Module) -> nn.Module:
     """Return a copy of a network whose submodules compute in 16 bits where the device has instructions for it.
 
     Parameters of the network itself, such as a damping, keep their precision, and so does everything that is not a
-    submodule, such as solvers. The copy is kept, and made anew when weights have changed. Where gradients are recorded
-    the network itself is returned.
+    submodule, such as solvers. The copy is kept; weights that have changed in place since are copied into it. Where
+    gradients are recorded the network itself is returned.
 
     Parameters
     ----------
     network
         Unrolled network in single precision; one in another precision is returned as it is.
     """
-    weights = list(network.parameters())
+    weights: list[Tensor] = list(network.parameters())
     if torch.is_grad_enabled() or not weights or weights[0].dtype != torch.float32:
         return network
     short = short_type(weights[0].device)
     if short is None:
         return network
-    state = [(w.data_ptr(), w.device, _version(w)) for w in weights]
-    if network not in _copies or _copies[network][0] != state:
-        fast = copy.deepcopy(network).requires_grad_(False)
-        for child in fast.children():
-            child.to(short, memory_format=torch.channels_last)  # type: ignore[call-overload]
-        _copies[network] = state, fast
-    return _copies[network][1]
+    where, versions = [(w.data_ptr(), w.device) for w in weights], [_version(w) for w in weights]
+    kept = _copies.get(network)
+    if kept is None or kept.where != where:
+        kept = _copies[network] = _Copy(_short_copy(network, short).requires_grad_(False), where, versions)
+    elif kept.versions != versions:
+        # In place: on an accelerator the recorded passes of the copy stay valid.
+        torch._foreach_copy_(list(kept.network.parameters()), weights)
+        kept.versions = versions
+    return kept.network
+
+
+class ShortPasses:
+    """A copy of a network for forward and backward passes, whose submodules compute in bfloat16.
+
+    The weights in single precision stay with the given network: bfloat16 would round small steps away.
+
+    Parameters
+    ----------
+    network
+        Network that is trained.
+    """
+
+    def __init__(self, network: nn.Module) -> None:
+        self.network = _short_copy(network, torch.bfloat16)
+        self._weights: list[Tensor] = list(network.parameters())
+        self._copies: list[Tensor] = list(self.network.parameters())
+
+    @torch.no_grad()
+    def refresh(self) -> None:
+        """Copy the trained weights into the network for the passes."""
+        torch._foreach_copy_(self._copies, self._weights)
+
+    @torch.no_grad()
+    def hand_over(self) -> None:
+        """Move the gradients of the passes to the trained weights."""
+        for weight, copied in zip(self._weights, self._copies, strict=True):
+            if copied.grad is not None:
+                weight.grad = torch.empty_like(weight).copy_(copied.grad)
+                copied.grad = None
+
+
+def trains_in_16_bits(device: torch.device) -> bool:
+    """Whether the device has instructions for bfloat16, whose range gradients need."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_capability(device) >= (8, 0)
+    return short_type(device) is torch.bfloat16
 
 
 def short_type(device: torch.device) -> torch.dtype | None:
@@ -48,6 +88,22 @@ def short_type(device: torch.device) -> torch.dtype | None:
     if device.type == "cpu" and (torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()):
         return torch.bfloat16
     return None
+
+
+@dataclass
+class _Copy:
+    """A copy for inference, and the memory and versions of the weights it was made of."""
+
+    network: nn.Module
+    where: list[tuple[int, torch.device]]
+    versions: list[int]
+
+
+def _short_copy(network: nn.Module, short: torch.dtype) -> nn.Module:
+    fast = copy.deepcopy(network)
+    for child in fast.children():
+        child.to(short, memory_format=torch.channels_last)  # type: ignore[call-overload]
+    return fast
 
 
 def _version(tensor: Tensor) -> int:

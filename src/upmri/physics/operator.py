@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any, Literal, Self
 
@@ -124,9 +125,9 @@ class Operator(ABC):
         """Return the operator of the same object and coils, sampled where ``mask`` is true."""
         raise self._lacks("has no lines to choose from")
 
-    def repeat(self, count: int) -> Operator:  # noqa: ARG002
-        """Return the operator of ``count`` copies of the slices, one stack after another."""
-        raise self._lacks("cannot repeat its slices")
+    def take(self, which: Sequence[int]) -> Operator:  # noqa: ARG002
+        """Return the operator of some of the slices, by their numbers, in this order; a number may be repeated."""
+        raise self._lacks("cannot choose or repeat its slices")
 
     def mirror(self, axes: tuple[int, ...]) -> Operator:  # noqa: ARG002
         """Return the operator of the mirrored object, ``axes`` out of (-2, -1)."""
@@ -229,8 +230,7 @@ class IdentityOperator(Operator):
     """
 
     def __init__(self, shape: tuple[int, ...]) -> None:
-        slices, height, width = shape
-        self.shape = (slices, height, width)
+        self.shape = (shape[0], shape[1], shape[2])
 
     def forward(self, image: Tensor) -> Tensor:
         """The image."""
@@ -283,9 +283,9 @@ class ScaledOperator(Operator):
         """Return the scaled operator of the chosen lines."""
         return self.operator.restrict(mask).scaled(self.factor)
 
-    def repeat(self, count: int) -> Operator:
-        """Return the scaled operator of repeated slices."""
-        return self.operator.repeat(count).scaled(self.factor)
+    def take(self, which: Sequence[int]) -> Operator:
+        """Return the scaled operator of some slices."""
+        return self.operator.take(which).scaled(self.factor)
 
     def mirror(self, axes: tuple[int, ...]) -> Operator:
         """Return the scaled operator of the mirrored object."""

@@ -198,12 +198,13 @@ class Problem:
         other.seeds = _each_slice(seeds, len(self))
         return other
 
-    def repeat(self, count: int, seeds: Sequence[int]) -> Problem:
-        """Return ``count`` copies of the slices, one stack after another, without reference; one seed per copy."""
+    def take(self, which: Sequence[int], seeds: int | Sequence[int]) -> Problem:
+        """Return the problem of some slices by their numbers, which may be repeated, with new seeds; no reference."""
+        chosen = torch.tensor(which, device=self.device)
         return Problem(
-            self.operator.repeat(count),
-            self.kspace.repeat(count, *(1,) * (self.kspace.ndim - 1)),
-            sigma=self.sigma.repeat(count),
+            self.operator.take(which),
+            self.kspace[chosen],
+            sigma=self.sigma[chosen],
             scaled=True,
             seeds=seeds,
             step=self.step,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Self
 
@@ -135,9 +136,10 @@ class SenseOperator(Operator):
         chosen._sample(mask)
         return chosen
 
-    def repeat(self, count: int) -> SenseOperator:
-        """Return the operator of ``count`` copies of the slices, one stack after another."""
-        return SenseOperator(self.maps.repeat(count, 1, 1, 1), self.mask.repeat(count, 1, 1))
+    def take(self, which: Sequence[int]) -> SenseOperator:
+        """Return the operator of some of the slices, by their numbers, in this order; a number may be repeated."""
+        chosen = torch.tensor(which, device=self._rows.device)
+        return SenseOperator(self.maps[chosen], self.mask[chosen])
 
     def mirror(self, axes: tuple[int, ...]) -> SenseOperator:
         """Return the operator of the mirrored object, ``axes`` out of (-2, -1)."""

@@ -17,6 +17,7 @@ from upmri.formats import guard
 from upmri.formats.acquisitions import AcquisitionSource, header_columns
 from upmri.formats.grid import Ints
 from upmri.formats.mrd_header import MrdHeader
+from upmri.methods.base import Method
 
 HEAD = np.dtype(ismrmrd.AcquisitionHeader)
 SIGMA = "upmri_sigma"  # user parameter of the XML: σ₀ of k-space, where the sender knows it
@@ -32,6 +33,7 @@ class Known:
     noise: tuple[Any, Any] = (b"", b"")  # headers and samples
     covariances: dict[tuple[float | None, int], tuple[Tensor | None, str]] = field(default_factory=dict)
     maps: dict[int, Tensor | None] = field(default_factory=dict)
+    adapted: dict[str, tuple[Method, dict[str, Any]]] = field(default_factory=dict)  # by their settings, with the facts
 
 
 class HeldSource(AcquisitionSource):

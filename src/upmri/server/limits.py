@@ -63,7 +63,7 @@ class Limits:
     clients, per_address
         Streams at once, from their XML header on: of all clients, and of one address. One more gets an error and is
         closed. An address may also have as many connections without a header; one more ends the oldest of them.
-    samples, steps, adapt
+    samples, steps, adapt_steps
         Largest values of these settings that a client may ask for.
     message_bytes, text_bytes, xml_bytes
         One readout or waveform; one configuration or text; the XML header.
@@ -95,7 +95,7 @@ class Limits:
     per_address: int = 4
     samples: int = 16
     steps: int = 200
-    adapt: int = 200
+    adapt_steps: int = 200
     message_bytes: int = 64 * _MIB
     text_bytes: int = 64 * 2**10
     xml_bytes: int = 4 * _MIB

@@ -16,12 +16,14 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from upmri.core.errors import InputError
 from upmri.inference.choice import build_method
+from upmri.learning.adaptation import AdaptationPlan
 from upmri.server.limits import Limits, RefusedError
 from upmri.weights.catalogue import available
 
 # Names that stand for the method of the server.
 _DEFAULTS = ("", "default", "openrecon")
-_COSTLY = ("samples", "steps", "adapt")  # settings that have a limit
+_COSTLY = ("samples", "steps", "adapt_steps")  # settings that have a limit
+_SETTINGS = ("model", "steps", "samples", "adapt", "adapt_steps", "mirrors", "damping")
 _SHOWN = 80  # letters of what a client sent, in a message
 
 
@@ -34,7 +36,8 @@ class Order(BaseModel):
     model: str | None = Field(default=None, max_length=64)
     steps: int | None = Field(default=None, ge=1)
     samples: int | None = Field(default=None, ge=1)
-    adapt: int | None = Field(default=None, ge=0)
+    adapt: bool | None = None
+    adapt_steps: int | None = Field(default=None, ge=1)
     mirrors: bool | None = None
     damping: float | None = Field(default=None, gt=0, le=1e6)
     seed: int = Field(default=0, ge=0, lt=2**63)
@@ -43,13 +46,13 @@ class Order(BaseModel):
     @property
     def settings(self) -> dict[str, Any]:
         """Settings of the method that were given, without ``samples=1``, which every method does."""
-        named = {name: getattr(self, name) for name in ("model", "steps", "samples", "adapt", "mirrors", "damping")}
+        named = {name: getattr(self, name) for name in _SETTINGS}
         return {key: value for key, value in named.items() if value is not None and (key, value) != ("samples", 1)}
 
     @property
     def long(self) -> bool:
         """Whether it asks for more work than the method does by itself: several samples, steps, training."""
-        return any(name in self.settings for name in _COSTLY if getattr(self, name))
+        return bool(self.adapt) or any(name in self.settings for name in _COSTLY)
 
 
 def parse_order(text: str, default: Order, allowed: tuple[str, ...], limits: Limits, token: str | None = None) -> Order:
@@ -92,6 +95,8 @@ def parse_order(text: str, default: Order, allowed: tuple[str, ...], limits: Lim
         raise RefusedError("config", f"{first['msg']}; known are {known}", field=where) from error
     for name in _COSTLY:
         limits.check(name, getattr(order, name) or 0, name)
+    if order.adapt and order.adapt_steps is None:  # the limit holds for what a client does not ask for, too
+        order = order.model_copy(update={"adapt_steps": min(limits.adapt_steps, AdaptationPlan().steps)})
     check_order(order)
     return order
 

@@ -8,6 +8,7 @@ stream (noise, maps) is a cache; the server sends it again to a new worker.
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -94,11 +95,19 @@ class FrameWorker:
         if job["begins"]:
             self._streams[job["stream"]] = Known(bytes(buffers[0]), (buffers[1], buffers[2]))
             buffers = buffers[3:]
-        source = HeldSource(
-            self._streams[job["stream"]], [(buffers[0], buffers[1]), (buffers[2], buffers[3])], job["max_bytes"]
-        )
-        method = build_method(job["method"], **job["settings"])
-        session = Session(method, self._device, job["seed"])
+        known = self._streams[job["stream"]]
+        source = HeldSource(known, [(buffers[0], buffers[1]), (buffers[2], buffers[3])], job["max_bytes"])
+        settings = {name: value for name, value in job["settings"].items() if name != "model"}
+        key = json.dumps([job["method"], settings, job["seed"]], sort_keys=True)
+        if key in known.adapted:
+            method, facts = known.adapted[key]
+            session = Session(method, self._device, job["seed"], facts=facts)
+        else:
+            session = Session(build_method(job["method"], **job["settings"]), self._device, job["seed"])
+            # Weights are adapted to the first frame of a stream, and serve the others.
+            session.begin(lambda index: source.read_one(index, range(source.slices)), source.slices)
+            if session.facts is not None:
+                known.adapted[key] = session.method, session.facts
         for index, scan in enumerate(source.each()):
             if index < job["skip"]:  # another worker made it
                 continue

@@ -27,6 +27,8 @@ from upmri.training.config import TrainConfig
 _FREE = {"output", "cache", "workers", "resident", "device", "tensorboard", "log_every", "validate_every", "save_every"}
 _MOMENTS = ("exp_avg", "exp_avg_sq")
 _LOCK = ".lock"  # stays in the folder: to remove it while another process opens it would make two locks
+Copies = dict[str, dict[str, Tensor]]
+"""Copies of all weights, by kind and name: ``average``, the moving one, and ``best``."""
 _NO_LOCKS = (errno.ENOTSUP, errno.ENOLCK, errno.ENOSYS)
 
 
@@ -74,21 +76,23 @@ def check(folder: Path, resume: bool) -> None:
 def fingerprint(config: TrainConfig, slices: str) -> str:
     """Return settings and names of slices, as text, that must be the same when a run is resumed."""
     facts = {key: value for key, value in asdict(config).items() if key not in _FREE}
+    if config.keep == "last":  # as in checkpoints of versions without this setting
+        del facts["keep"]
     return json.dumps(facts | {"slices": hashlib.sha256(slices.encode()).hexdigest()}, sort_keys=True)
 
 
 def save_state(
     path: Path,
     network: nn.Module,
-    average: dict[str, Tensor],
+    copies: Copies,
     optimiser: torch.optim.AdamW,
     facts: dict[str, Any],
 ) -> None:
-    """Write weights, their moving average, the optimiser's moments, and facts such as the step."""
+    """Write weights, copies such as their moving average, the optimiser's moments, and facts such as the step."""
     from safetensors.torch import save as serialise
 
     tensors: dict[str, Tensor] = {f"network.{name}": p for name, p in network.named_parameters()}
-    tensors |= {f"average.{name}": tensor for name, tensor in average.items()}
+    tensors |= {f"{kind}.{name}": tensor for kind, held in copies.items() for name, tensor in held.items()}
     for name, parameter in network.named_parameters():
         tensors |= {f"{moment}.{name}": optimiser.state[parameter][moment] for moment in _MOMENTS}
     plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
@@ -97,10 +101,8 @@ def save_state(
         stage.write_bytes(serialise(plain, metadata={"facts": json.dumps(facts)}))
 
 
-def load_state(
-    path: Path, network: nn.Module, average: dict[str, Tensor], optimiser: torch.optim.AdamW
-) -> dict[str, Any]:
-    """Read the state into network, average and optimiser; return the facts."""
+def load_state(path: Path, network: nn.Module, copies: Copies, optimiser: torch.optim.AdamW) -> dict[str, Any]:
+    """Read the state into network, copies and optimiser; return the facts."""
     from safetensors import SafetensorError, safe_open
 
     try:
@@ -108,8 +110,8 @@ def load_state(
     except SafetensorError as error:
         raise InputError(f"damaged ({error}); remove it or choose another output folder", path=path) from error
     with opened as file:
-        kinds = ("network", "average", *_MOMENTS)
-        wanted = {f"{kind}.{name}": list(tensor.shape) for name, tensor in average.items() for kind in kinds}
+        kinds = ("network", *copies, *_MOMENTS)
+        wanted = {f"{kind}.{name}": list(p.shape) for name, p in network.named_parameters() for kind in kinds}
         found = {name: file.get_slice(name).get_shape() for name in file.keys()}  # noqa: SIM118
         if wanted != found or "facts" not in (file.metadata() or {}):
             raise InputError("belongs to another network; remove it or choose another output folder", path=path)
@@ -117,7 +119,8 @@ def load_state(
         with torch.no_grad():
             for name, parameter in network.named_parameters():
                 parameter.copy_(file.get_tensor(f"network.{name}"))
-                average[name].copy_(file.get_tensor(f"average.{name}"))
+                for kind, held in copies.items():
+                    held[name].copy_(file.get_tensor(f"{kind}.{name}"))
                 optimiser.state[parameter] = {
                     "step": torch.tensor(float(facts["step"])),
                     **{m: torch.empty_like(parameter).copy_(file.get_tensor(f"{m}.{name}")) for m in _MOMENTS},

@@ -71,6 +71,9 @@ class TrainConfig:
         0) or ``constant``.
     weight_decay, clip, ema
         Weight decay of AdamW, largest norm of the gradient, and decay of the moving average of the weights.
+    keep
+        Averaged weights that are written: the ``last``, or those with the ``best`` gain on held-out lines of all
+        validations, one before the first step included.
     precision
         Number format inside the network: ``fp32``, or ``bf16`` with the weights kept in single precision.
     compile
@@ -109,6 +112,7 @@ class TrainConfig:
     weight_decay: float = 0.01
     clip: float = 1.0
     ema: float = 0.999
+    keep: Literal["last", "best"] = "last"
     precision: Literal["fp32", "bf16"] = "fp32"
     compile: bool = False
     flips: bool = True
@@ -130,6 +134,8 @@ class TrainConfig:
         positive(self, "rate", "clip")
         if not 0 <= self.ema < 1:
             raise InputError(f"expected 0 ≤ ema < 1, got {self.ema}", field="ema")
+        if self.keep == "best" and self.validation is None:
+            raise InputError("'best' needs scans for validation", field="keep")
         if self.name in ("", "checkpoint") or Path(self.name).name != self.name:
             raise InputError(f"expected a file name other than 'checkpoint', got {self.name!r}", field="name")
         instance = is_dataclass(self.objective) and not isinstance(self.objective, type)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import copy
 import os
 import warnings
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from upmri.core.device import pick_device
+from upmri.networks.precision import ShortPasses
 
 # Time limit for work that one process does alone while the others wait, such as preparing slices.
 _LONGEST_WAIT = timedelta(days=7)
@@ -66,34 +66,23 @@ class PassNetwork:
     """The network for forward and backward passes: the trained one, or its copy with the U-Net in bfloat16."""
 
     def __init__(self, network: nn.Module, process: Process, *, half: bool, compiled: bool = False) -> None:
-        self._kept: list[Tensor] = list(network.parameters())
-        working = network
-        if half:
-            working = copy.deepcopy(network)
-            for name, child in working.named_children():
-                setattr(working, name, child.to(torch.bfloat16, memory_format=torch.channels_last))  # type: ignore[call-overload]
+        self._short = ShortPasses(network) if half else None
+        working = network if self._short is None else self._short.network
         if compiled:
             for child in working.children():
                 child.compile(dynamic=False)
-        self._working: list[Tensor] = list(working.parameters())
         self.module: nn.Module = working
         if process.world > 1:
             # Strides of axes of length 1, as of kernels of 1×1, have no meaning, and differ in bfloat16.
             warnings.filterwarnings("ignore", "Grad strides do not match bucket view strides")
             self.module = nn.parallel.DistributedDataParallel(working)
-        self._copied = half
 
-    @torch.no_grad()
     def refresh(self) -> None:
         """Copy the trained weights into the network for the passes."""
-        if self._copied:
-            torch._foreach_copy_(self._working, self._kept)
+        if self._short is not None:
+            self._short.refresh()
 
-    @torch.no_grad()
     def hand_over(self) -> None:
         """Move the gradients of the passes to the trained weights."""
-        if self._copied:
-            for kept, working in zip(self._kept, self._working, strict=True):
-                assert working.grad is not None  # noqa: S101
-                kept.grad = torch.empty_like(kept).copy_(working.grad)
-                working.grad = None
+        if self._short is not None:
+            self._short.hand_over()

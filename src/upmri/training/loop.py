@@ -7,7 +7,6 @@ import math
 import time
 from collections.abc import Mapping
 from contextlib import nullcontext
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -25,12 +24,13 @@ from upmri.methods.registry import find_method
 from upmri.training import checkpoint
 from upmri.training.config import TrainConfig, read_config
 from upmri.training.data import PreparedSlices
+from upmri.training.description import training_card
 from upmri.training.distributed import PassNetwork, Process
 from upmri.training.interrupt import SignalWatch, TrainingInterrupted
 from upmri.training.log import TrainingLog
 from upmri.training.prepare import prepare
 from upmri.training.validation import validate
-from upmri.weights.catalogue import find_weights, read_card
+from upmri.weights.catalogue import find_weights
 from upmri.weights.files import load_prior, save_weights
 
 
@@ -119,13 +119,16 @@ class _Run:
         self.folder = Path(config.output)
         self.state_file = self.folder / "checkpoint.safetensors"
         self.network = _network(config, objective, process)
-        self.average = {name: p.detach().clone() for name, p in self.network.named_parameters()}
+        kinds = ("average", "best") if config.keep == "best" else ("average",)
+        self.copies = {kind: {n: p.detach().clone() for n, p in self.network.named_parameters()} for kind in kinds}
+        self.average = self.copies["average"]
+        self.kept: dict[str, float] | None = None  # step and gain of the best weights, and the gain before training
         self.optimiser = torch.optim.AdamW(self.network.parameters(), lr=config.rate, weight_decay=config.weight_decay)
         self.fingerprint = checkpoint.fingerprint(config, slices.names)
         self.step, seconds = 0, 0.0
         self.recent: list[Tensor] = []  # loss and norm of the gradient in the steps since the last line of the log
         if self.state_file.exists():
-            facts = checkpoint.load_state(self.state_file, self.network, self.average, self.optimiser)
+            facts = checkpoint.load_state(self.state_file, self.network, self.copies, self.optimiser)
             if json.dumps(rename_old_keys(json.loads(facts["config"])), sort_keys=True) != self.fingerprint:
                 raise InputError(
                     "the configuration or the data changed; expected those that the run began with",
@@ -133,9 +136,12 @@ class _Run:
                 )
             self.step, seconds = facts["step"], facts["seconds"]
             self.recent = [torch.tensor(pair, device=process.device) for pair in facts.get("recent", ())]
+            self.kept = facts.get("kept")
         self.passes = PassNetwork(self.network, process, half=config.precision == "bf16", compiled=config.compile)
         self.start = time.perf_counter() - seconds
         self.log = TrainingLog(self.folder, self.step, config, active=process.leads)
+        if config.keep == "best" and self.kept is None:
+            self._validate()
 
     @property
     def seconds(self) -> float:
@@ -153,13 +159,26 @@ class _Run:
         validates = self.validation is not None and (last or done % config.validate_every == 0)
         if done % config.log_every == 0 or saves or validates:
             self._report(rate)
-        if validates and self.validation is not None and self.process.leads:
-            parts = (self.method, self.objective, self.network, self.average, self.validation)
-            self.log.write(done, **validate(*parts, config.batch))
+        if validates:
+            self._validate()
         if saves and self.process.leads:
             self.save()
         if saves or validates:
             self.process.wait()
+
+    def _validate(self) -> None:
+        """Measure the averaged weights, and keep them if they are the best."""
+        if self.validation is None or not self.process.leads:
+            return
+        parts = (self.method, self.objective, self.network, self.average, self.validation)
+        found = validate(*parts, self.config.batch)
+        self.log.write(self.step, **found)
+        if self.config.keep == "last":
+            return
+        gain = found["held_out_gain"]
+        if self.kept is None or gain > self.kept["gain"]:
+            self.kept = {"step": self.step, "gain": gain, "before": (self.kept or {"before": gain})["before"]}
+            torch._foreach_copy_(list(self.copies["best"].values()), list(self.average.values()))
 
     def save(self) -> None:
         """Write a checkpoint, unless the run has diverged."""
@@ -167,7 +186,8 @@ class _Run:
         for loss, norm in recent:
             self._check_finite(loss, norm)
         facts = {"step": self.step, "seconds": self.seconds, "config": self.fingerprint, "recent": recent}
-        checkpoint.save_state(self.state_file, self.network, self.average, self.optimiser, facts)
+        facts |= {} if self.kept is None else {"kept": self.kept}
+        checkpoint.save_state(self.state_file, self.network, self.copies, self.optimiser, facts)
 
     def _update(self, rate: float) -> Tensor:
         """Update the weights by one step; return the loss and the norm of the gradient, still on the device."""
@@ -210,35 +230,15 @@ class _Run:
         """Write the averaged weights with their card."""
         target = self.folder / f"{self.config.name}.safetensors"
         if self.process.leads:
-            card = self._card()
+            weights = self.copies[list(self.copies)[-1]]
+            card = training_card(self.config, self.slices, self.seconds, self.log.last_validation, self.kept)
             if self.validation is not None:
-                self.network.load_state_dict(self.average)
+                self.network.load_state_dict(weights)
                 with torch.no_grad():
                     card |= self.objective.calibrate(self.network.eval(), self.validation.all(self.config.batch))
-            save_weights(target, self.average, self.config.method, self.objective, card)
+            save_weights(target, weights, self.config.method, self.objective, card)
         self.process.wait()
         return target
-
-    def _card(self) -> dict[str, Any]:
-        settings = asdict(self.config)
-        named = ("steps", "batch", "rate", "schedule", "warmup", "weight_decay", "clip", "ema", "precision")
-        data = {key: settings["train"][key] for key in ("accelerations", "noise", "anatomy", "varied", "part")}
-        training = {key: settings[key] for key in (*named, "flips", "seed")}
-        if self.config.begin is not None:
-            earlier = read_card(self.config.begin)
-            training["begun with"] = {key: earlier.get(key) for key in ("name", "data", "training")}
-        return {
-            "name": self.config.name,
-            "about": self.config.about,
-            "licence": self.config.licence,
-            "data": data
-            | {
-                "slices": len(self.slices),
-                "coils": self.slices.coils,
-                "simulated": bool(self.config.train.images),
-            },
-            "training": training | {"seconds": round(self.seconds), "validation": self.log.last_validation},
-        }
 
 
 def _method(config: TrainConfig) -> tuple[type[Learned], Objective]:

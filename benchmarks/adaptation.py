@@ -1,0 +1,371 @@
+"""What adaptation brings, and what it costs: its settings, one scan, a volume, and a site.
+
+    UPMRI_DATA=… python benchmarks/adaptation.py [--device cuda] [--only compare scans cost site] [--draws 12] [-o DIR]
+
+- ``compare``: settings of the adaptation to one scan, on simulated scans of validation people that the weights do not
+  suit (other coils, contrasts and noise; ESPIRiT maps). Settings are chosen here alone.
+- ``scans``: the two fully sampled brains in vivo, N draws of random lines: PSNR against the image of all lines.
+- ``cost``: seconds for one slice of 256×216 and for a volume of 32.
+- ``site``: 20 undersampled scans (simulated) of an array, contrast and noise level that no shipped weights saw.
+
+It needs torch, numpy and safetensors alone. Results are DIR/adaptation.json and DIR/adaptation.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, replace
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+import upmri
+from upmri.core.device import device_name, pick_device
+from upmri.core.memory import keep_freed
+from upmri.core.scan import Scan
+from upmri.evaluation.benchmark.text_tables import markdown_table
+from upmri.evaluation.metrics import psnr
+from upmri.learning.adaptation import AdaptationPlan, adapt_to
+from upmri.learning.lines import LineSplit
+from upmri.methods.upmri import Upmri, mean_image
+from upmri.physics.contrast import vary, with_fat
+from upmri.physics.fourier import crop, fft2c, ifft2c
+from upmri.physics.masks import random_lines
+from upmri.physics.problem import Problem
+from upmri.physics.simulate import simulate
+from upmri.training.selection import keep_lines, with_maps
+from upmri.training.site import gain as site_gain
+
+# Number of the first draw of lines of the brains in vivo.
+FIRST = 7000
+PATIENCE = (4, 8, 12)
+USUAL = "all, 0.0002, batch 4"
+PARTS = ("compare", "scans", "cost", "site")
+RESULTS = Path(__file__).parent / "results"
+Row = dict[str, Any]
+
+
+def data() -> Path:
+    """Folder with ``anatomies/`` and ``scans/``."""
+    return Path(os.environ["UPMRI_DATA"])
+
+
+# --- scans ------------------------------------------------------------------------------------------------------------
+
+
+def images(group: str, part: str, size: int | None = None) -> Tensor:
+    """All images of the people of one part, (image, H, W), cut in k-space to at most ``size`` pixels a side."""
+    folder = data() / "anatomies" / group
+    people = json.loads((folder.parent / "splits.json").read_text())[group][part]
+    stacks = [torch.from_numpy(np.load(folder / f"{name}.npz")["image"]).float() for name in people]
+    height, width = (min(stack.shape[axis] for stack in stacks) for axis in (1, 2))
+    whole = torch.cat([_low(stack, min(size or height, height), min(size or width, width)) for stack in stacks])
+    return whole / 220
+
+
+def _low(stack: Tensor, height: int, width: int) -> Tensor:
+    kspace = fft2c(stack.to(torch.complex64))
+    scale = (height * width / (stack.shape[1] * stack.shape[2])) ** 0.5
+    return ifft2c(crop(crop(kspace, height, -2), width, -1)).abs() * scale
+
+
+def simulated(image: Tensor, coils: int, rate: float, noise: float, seed: int, anatomy: Any = "head") -> Scan:
+    """A scan with ESPIRiT maps of its own lines; the reference is noise-free, combined by the same maps."""
+    full = simulate(image, coils, 1, acs=0, noise=noise, seed=seed, anatomy=anatomy)
+    clean = fft2c(full.maps * full.reference[:, None])
+    lines = torch.stack([random_lines(full.matrix[1], rate, seed=1000 * seed + i) for i in range(len(full))])
+    scan = replace(full, kspace=full.kspace * lines[:, None], mask=lines, maps=None, reference=None, noise=None)
+    return with_maps(scan, replace(full, kspace=clean))
+
+
+def cases(size: int | None) -> Iterator[tuple[str, Scan]]:
+    """Simulated scans of validation people, unlike the scans that the weights were trained with."""
+
+    def middle(group: str, at: float = 0.5) -> Tensor:
+        stack = images(group, "val", size)
+        return stack[int(at * len(stack))]
+
+    generator = torch.Generator().manual_seed(0)
+    yield "heart, 7 coils, 4×, σ₀ 0.01", simulated(middle("cardiac_cine"), 7, 4, 0.01, 1)
+    other = torch.as_tensor(with_fat(vary(middle("brain_t1_ms").numpy(), generator), generator))
+    yield "gradient echo with fat, 12 coils around, 4×, σ₀ 0.005", simulated(other, 12, 4, 0.005, 2, "torso")
+    yield "FLAIR, 6 coils, 3×, σ₀ 0.02", simulated(middle("brain_flair_ms"), 6, 3, 0.02, 3)
+    yield "T2, 20 coils around, 6×, σ₀ 0.01", simulated(middle("brain_t2_ms", 0.4), 20, 6, 0.01, 4, "torso")
+
+
+# --- compare: settings ------------------------------------------------------------------------------------------------
+
+
+def plans(steps: int) -> dict[str, AdaptationPlan]:
+    """Settings to compare; none of them stops early, so that the whole course is seen."""
+    base = replace(AdaptationPlan(), steps=steps, patience=10**6)
+    rates = ((1e-4, 4), (2e-4, 4), (5e-4, 4), (1e-4, 1), (2e-4, 2), (2e-4, 8), (5e-4, 8), (1e-3, 8))
+    made = {f"all, {rate:g}, batch {batch}": replace(base, rate=rate, batch=batch) for rate, batch in rates}
+    made |= {f"few, {rate:g}, batch 4": replace(base, rate=rate, batch=4, weights="few") for rate in (1e-3, 3e-3)}
+    usual = made[USUAL]
+    made["average 0"], made["average 0.97"] = replace(usual, average=0.0), replace(usual, average=0.97)
+    made["1 of 3 held out"], made["1 of 10 held out"] = replace(usual, held_out=3), replace(usual, held_out=10)
+    return made
+
+
+def losses() -> dict[str, Row]:
+    """Settings of the loss to compare, with the usual plan."""
+    return {"loss share to 0.3": {"split": LineSplit(loss=(0.05, 0.3))}, "exact noise level": {"sigma_jitter": 0.0}}
+
+
+def compare(device: torch.device, options: argparse.Namespace) -> list[Row]:
+    """Gain on held-out lines and in PSNR in the course of every adaptation, and where it would stop."""
+    rows = []
+    known = plans(options.steps)
+    wanted: list[tuple[str, AdaptationPlan, Row]] = [(name, plan, {}) for name, plan in known.items()]
+    wanted += [(name, known[USUAL], change) for name, change in losses().items()]
+    wanted = [entry for entry in wanted if not options.plans or entry[0] in options.plans]
+    for case, scan in itertools.islice(cases(options.size), options.cases):
+        course(scan, replace(AdaptationPlan(), steps=1), {}, device)  # kernels are compiled
+        for name, plan, change in wanted:
+            row = {"case": case, "plan": name, **course(scan, plan, change, device)}
+            rows.append(row)
+            print(json.dumps(row), flush=True)
+    return rows
+
+
+def course(scan: Scan, plan: AdaptationPlan, change: Row, device: torch.device) -> Row:
+    """Gains at every evaluation; the PSNR is that of the image from all lines."""
+    method = Upmri(model=upmri.prior("brain").to(device))
+    problem = Problem.from_scan(scan, device)
+    found: list[float] = []
+    watched = 0.0
+
+    def predict(network: nn.Module, inputs: Problem) -> Tensor:
+        nonlocal watched
+        start = _now(device)
+        found.append(psnr(mean_image(network, problem), problem.reference).mean().item())
+        watched += _now(device) - start
+        return mean_image(network, inputs)
+
+    objective = replace(method.prior.objective, path_every=0, **change)
+    made = adapt_to(problem, method.prior.network, objective.loss, predict, plan)
+    gains, image_gains = list(made.gains), [value - found[0] for value in found[1:]]
+    row: Row = {
+        "every": plan.every,
+        "psnr": round(found[0], 3),
+        "gains": [round(gain, 3) for gain in gains],
+        "psnr gains": [round(gain, 3) for gain in image_gains],
+        "seconds a step": round((made.seconds - watched) / max(1, made.taken), 4),
+    }
+    for patience in PATIENCE:
+        best, last = stop(gains, patience)
+        row[f"patience {patience}"] = {
+            "psnr gain": round(image_gains[best], 3) if best is not None else 0.0,
+            "seconds": round(row["seconds a step"] * plan.every * last, 2),
+        }
+    return row
+
+
+def stop(gains: list[float], patience: int) -> tuple[int | None, int]:
+    """Which evaluation is kept, and how many are made, with a patience."""
+    best, largest = None, 0.0
+    for i, gain in enumerate(gains):
+        if gain > largest:
+            best, largest = i, gain
+        if i - (-1 if best is None else best) >= patience:
+            return best, i + 1
+    return best, len(gains)
+
+
+# --- scans: brains in vivo --------------------------------------------------------------------------------------------
+
+
+def in_vivo(name: str, rate: float, draw: int) -> Scan:
+    """One draw of random lines of a fully sampled scan, with ESPIRiT maps from these lines."""
+    full = Scan(kspace=torch.from_numpy(np.load(data() / "scans" / f"{name}_kspace.npy")))
+    return with_maps(keep_lines(full, random_lines(full.matrix[1], rate, seed=draw)), full)
+
+
+def scans(device: torch.device, options: argparse.Namespace) -> list[Row]:
+    """PSNR without and with adaptation."""
+    rows = []
+    names, rates = ("invivo_brain_7ch", "invivo_brain_16ch"), (3, 4, 6)
+    for name, rate, draw in itertools.product(names, rates, range(options.draws)):
+        scan = in_vivo(name, rate, FIRST + draw)
+        plain = upmri.reconstruct(scan, device=str(device))
+        made = upmri.reconstruct(scan, model=plain.settings["model"], adapt=True, device=str(device))
+        before, after = (psnr(rec.image, scan.reference).item() for rec in (plain, made))
+        row = {"scan": name, "rate": rate, "draw": draw, "model": plain.settings["model"], "psnr": round(before, 3),
+               "gain": round(after - before, 3), "adaptation": made.settings["adaptation"]}  # fmt: skip
+        rows.append(row)
+        print(json.dumps(row), flush=True)
+    return rows
+
+
+def table_of_scans(rows: list[Row]) -> str:
+    """Mean gain and worst draw of each scan and rate."""
+    cells = []
+    for (name, rate), group in itertools.groupby(rows, lambda row: (row["scan"], row["rate"])):
+        here = list(group)
+        gains = [row["gain"] for row in here]
+        facts = [row["adaptation"] for row in here]
+        cells.append((f"`{name}`", f"{rate}×", str(len(here)), f"{mean(row['psnr'] for row in here):.1f}",
+                      f"{mean(gains):+.2f}", f"{min(gains):+.2f}", f"{mean(fact['gain'] for fact in facts):+.2f}",
+                      f"{mean(fact['steps'] for fact in facts):.0f}",
+                      f"{mean(fact['seconds'] for fact in facts):.1f}"))  # fmt: skip
+    gains = [row["gain"] for row in rows]
+    cells.append(("all", "", str(len(rows)), "", f"**{mean(gains):+.2f}**", f"**{min(gains):+.2f}**", "", "", ""))
+    head = ("", "", "draws", "PSNR", "gain (dB)", "worst draw", "on held-out lines", "steps", "seconds")
+    return markdown_table(head, cells)
+
+
+# --- cost -------------------------------------------------------------------------------------------------------------
+
+
+def cost(device: torch.device, options: argparse.Namespace) -> Row:
+    """Seconds of the whole call: one slice of 256×216, the first and a second one, and a volume."""
+    row: Row = {}
+    for name in ("first slice", "second slice"):
+        row[name] = _call(in_vivo("invivo_brain_7ch", 4, FIRST + (name == "second slice")), device)
+    if options.slices > 1:
+        folder = data() / "anatomies" / "brain_flair_ms"
+        person = json.loads((folder.parent / "splits.json").read_text())["brain_flair_ms"]["val"][0]
+        stack = _low(torch.from_numpy(np.load(folder / f"{person}.npz")["image"]).float(), 256, 216)
+        volume = simulated(stack[torch.arange(options.slices) % len(stack)], 8, 4, 0.01, 5)
+        row[f"volume of {options.slices}, simulated"] = _call(volume, device)
+    return row
+
+
+def _call(scan: Scan, device: torch.device) -> Row:
+    plain = upmri.reconstruct(scan, model="brain", device=str(device))
+    start = _now(device)
+    made = upmri.reconstruct(scan, model="brain", adapt=True, device=str(device))
+    seconds = _now(device) - start
+    gain = mean((psnr(made.image, scan.reference) - psnr(plain.image, scan.reference)).tolist())
+    return {"seconds": round(seconds, 2), "gain": round(gain, 3), "adaptation": made.settings["adaptation"]}
+
+
+# --- site -------------------------------------------------------------------------------------------------------------
+
+
+def site(device: torch.device, options: argparse.Namespace) -> Row:
+    """Weights for a ring of 6 coils, FLAIR and σ₀ = 0.05, from undersampled scans; gain on scans of another person."""
+    known = images("brain_flair_ms", "train", options.site_size)
+    new = images("brain_flair_ms", "val", options.site_size)
+    each = max(1, min(4, len(known) // options.site_scans))
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name) / "scans"
+        folder.mkdir()
+        for i in range(options.site_scans):
+            first = i * len(known) // options.site_scans
+            scan = site_scan(known[first : first + each], 4 + 2 * (i % 2), 100 + i)
+            np.save(folder / f"{i:02}.npy", scan.kspace.numpy())
+        start = _now(device)
+        path = upmri.adapt(
+            folder, begin="brain", output=Path(name) / "site.safetensors", device=str(device),
+            **({} if options.site_steps is None else {"steps": options.site_steps}),
+        )  # fmt: skip
+        row: Row = {"scans": options.site_scans, "slices of each": each, "seconds": round(_now(device) - start, 1),
+                    "gain on held-out lines": round(site_gain(path), 3)}  # fmt: skip
+        for rate in (4, 6):
+            gains = []
+            for i in range(0, len(new) - 1, max(1, len(new) // options.site_new)):
+                scan = site_scan(new[i : i + 2], rate, 900 + i)
+                pair = [upmri.reconstruct(scan, model=model, device=str(device)) for model in ("brain", path)]
+                before, after = (psnr(rec.image, scan.reference).mean().item() for rec in pair)
+                gains.append(after - before)
+            row[f"{rate}×"] = {"new scans": len(gains), "gain": round(mean(gains), 3), "worst": round(min(gains), 3)}
+    return row
+
+
+def site_scan(image: Tensor, rate: float, seed: int) -> Scan:
+    """A scan by the site's array, at its noise level."""
+    return simulated(image, 6, rate, 0.05, seed, "torso")
+
+
+# --- results ----------------------------------------------------------------------------------------------------------
+
+
+def table_of_plans(rows: list[Row]) -> str:
+    """Mean over scans: gain in PSNR where it would stop, the largest on the way, and seconds."""
+    cells = []
+    for name in dict.fromkeys(row["plan"] for row in rows):
+        here = [row for row in rows if row["plan"] == name]
+        cell = [name]
+        for patience in PATIENCE:
+            stopped = [row[f"patience {patience}"] for row in here]
+            gains, seconds = ([entry[key] for entry in stopped] for key in ("psnr gain", "seconds"))
+            cell.append(f"{mean(gains):+.2f} · {min(gains):+.2f} · {mean(seconds):.1f} s")
+        cell.append(f"{mean(max(row['psnr gains']) for row in here):+.2f}")
+        cell.append(f"{mean(row['psnr gains'][-1] for row in here):+.2f}")
+        cell.append(f"{1e3 * mean(row['seconds a step'] for row in here):.0f}")
+        cells.append(tuple(cell))
+    head = ("settings", *(f"patience {n}: mean gain · worst · time" for n in PATIENCE), "largest on the way",
+            "at the end", "ms a step")  # fmt: skip
+    return markdown_table(head, cells)
+
+
+def report(found: Row) -> str:
+    """All results as text."""
+    text = [f"# Adaptation\n\nWritten by `benchmarks/adaptation.py` on {found['device']}, torch {found['torch']}.\n"]
+    if "compare" in found:
+        text.append("## Settings, simulated scans of validation people\n\n" + table_of_plans(found["compare"]) + "\n")
+    if "scans" in found:
+        text.append("## Brains in vivo\n\n" + table_of_scans(found["scans"]) + "\n")
+    for name in ("cost", "site"):
+        if name in found:
+            lines = [f"- {key}: {json.dumps(value)}" for key, value in found[name].items()]
+            text.append(f"## {name.capitalize()}\n\n" + "\n".join(lines) + "\n")
+    return "\n".join(text)
+
+
+def _now(device: torch.device) -> float:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter()
+
+
+def main() -> None:
+    """Measure, print and write."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--only", nargs="*", default=PARTS, choices=PARTS)
+    parser.add_argument("--size", type=int, default=192, help="compare: most pixels a side of the simulated images")
+    parser.add_argument("--steps", type=int, default=150, help="compare: steps")
+    parser.add_argument("--cases", type=int, default=4, help="compare: number of scans")
+    parser.add_argument("--plans", nargs="*", help="compare: names of settings")
+    parser.add_argument("--draws", type=int, default=12, help="scans: draws of lines of each scan and rate")
+    parser.add_argument("--slices", type=int, default=32, help="cost: slices of the volume")
+    parser.add_argument("--site-scans", type=int, default=20, help="site: undersampled scans")
+    parser.add_argument("--site-size", type=int, default=224, help="site: most pixels a side")
+    parser.add_argument("--site-steps", type=int, help="site: training steps")
+    parser.add_argument("--site-new", type=int, default=6, help="site: new scans at each rate")
+    parser.add_argument("--autotune", action="store_true", help="let cuDNN measure its algorithms")
+    parser.add_argument("-o", dest="out", type=Path, default=RESULTS)
+    options = parser.parse_args()
+    device = pick_device(options.device)
+    keep_freed()  # as the command line does
+    torch.backends.cudnn.benchmark = options.autotune
+    parts: dict[str, Callable[[torch.device, argparse.Namespace], Any]] = {
+        "compare": compare, "scans": scans, "cost": cost, "site": site
+    }  # fmt: skip
+    found: Row = {"device": device_name(options.device), "torch": str(torch.__version__)}
+    found["plan"] = asdict(AdaptationPlan())
+    options.out.mkdir(parents=True, exist_ok=True)
+    for name in options.only:
+        start = time.perf_counter()
+        found[name] = parts[name](device, options)
+        print(f"{name}: {time.perf_counter() - start:.0f} s", flush=True)
+        (options.out / "adaptation.json").write_text(json.dumps(found, indent=1) + "\n")
+        (options.out / "adaptation.md").write_text(report(found))
+    print(report(found))
+
+
+if __name__ == "__main__":
+    main()
