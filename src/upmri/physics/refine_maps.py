@@ -35,6 +35,10 @@ _ORDER, _FIELD = 5, 1.5  # K and L
 _SMOOTH, _STAY = 3e-4, 0.03  # ρ and μ
 _IMAGE, _LEAST = 3.0, 1e-4  # λ over σ₀², as images peak near 1, and the smallest λ
 _ITERATIONS, _TOLERANCE = 20, 1e-4
+# Energy over σ₀² that a removed pixel may have: noise alone has less than 1. A tenth of an object has 4 to 90.
+_EMPTY, _ROUNDING = 1.5, 1e-6
+# Least energy of an image, so that the equations of an empty slice have a solution.
+_NOTHING = 1e-6
 # Share of the peak above which a pixel of the first image may belong to the object.
 _DARK = 0.03
 
@@ -42,8 +46,9 @@ _DARK = 0.03
 def refine_maps(problem: Problem, image: Tensor) -> Problem:
     """Return the problem with refined coil maps, which are 0 outside the object that the image shows; its scale stays.
 
-    A slice keeps its maps, and where they are 0, if the refined ones do not explain its samples better: if they have
-    the larger min_x ‖A x − y‖² + λ‖x‖², both on the outline of the object.
+    Two comparisons of min_x ‖A x − y‖² + λ‖x‖² decide for each slice. Refined maps are taken only if they explain the
+    samples better than the old ones, both inside the outline of the object. Pixels outside the outline are removed
+    only if the samples are explained without them but for noise.
 
     Parameters
     ----------
@@ -56,13 +61,21 @@ def refine_maps(problem: Problem, image: Tensor) -> Problem:
     if not isinstance(operator, SenseOperator):
         raise InputError(f"expected an operator with coil maps, got {type(operator).__name__}", field="refine_maps")
     with stage("coil maps"):
-        inside = outline(image)
+        seen, inside = operator.support, outline(image)
         before = SenseOperator(operator.maps * inside[:, None], operator.mask)
         damping = (_IMAGE * problem.sigma.square()).clamp_min(_LEAST)
-        maps = unit(fit_maps(problem.kspace, image * inside, before, damping), inside)
-        after = SenseOperator(maps, operator.mask)
-        better = _explained(after, problem.kspace, damping) > _explained(before, problem.kspace, damping)
-        chosen = torch.where(better[:, None, None, None], maps, operator.maps)
+        smooth = fit_maps(problem.kspace, image * inside, before, damping)
+        old = _explained(before, problem.kspace, damping)
+        del before  # its factors are as large as those of the others
+        new, wide = (
+            _explained(SenseOperator(unit(smooth, where), operator.mask), problem.kspace, damping)
+            for where in (inside, inside | seen)
+        )
+        better = (new > old)[:, None, None, None]
+        noise = _EMPTY * problem.sigma.square() * (seen & ~inside).sum((1, 2)) + _ROUNDING * wide
+        empty = (wide - new <= noise)[:, None, None]
+        where = inside | (seen & ~empty)
+        chosen = torch.where(better, unit(smooth, where), operator.maps * where[:, None])
     return Problem(
         SenseOperator(chosen, operator.mask),
         problem.kspace,
@@ -77,7 +90,7 @@ def refine_maps(problem: Problem, image: Tensor) -> Problem:
 def outline(image: Tensor) -> Tensor:
     """Pixels of the object in an image, with its dark parts and a margin, bool (slice, H, W); all if it shows none."""
     magnitude = image.abs()
-    peak = torch.quantile(magnitude.flatten(1), 0.999, dim=1)
+    peak = magnitude.flatten(1).topk(max(1, magnitude[0].numel() // 1000)).values[:, -1]
     found = object_support(magnitude / peak.clamp_min(torch.finfo(peak.dtype).tiny)[:, None, None], dark=_DARK)
     return found | ~found.any(2, keepdim=True).any(1, keepdim=True)
 
@@ -120,7 +133,7 @@ def fit_maps(
     """
     waves = Waves.over(before.shape[1:], order, field, image)
     weight, old = image.abs().square(), before.maps
-    penalty = smooth * weight.sum((1, 2))[:, None] * waves.penalty
+    penalty = smooth * weight.sum((1, 2)).clamp_min(_NOTHING)[:, None] * waves.penalty
     gram = waves.gram(weight)
     # Samples hold nearly all of the energy, so the Gram matrix of full k-space is near that of the samples.
     factor = torch.linalg.cholesky(gram + torch.diag_embed(penalty).to(gram.dtype))
