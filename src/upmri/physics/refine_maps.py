@@ -34,7 +34,7 @@ from upmri.physics.solve import conjugate_gradients
 _ORDER, _FIELD = 5, 1.5  # K and L
 _SMOOTH, _STAY = 3e-4, 0.03  # ρ and μ
 _IMAGE, _LEAST = 3.0, 1e-4  # λ over σ₀², as images peak near 1, and the smallest λ
-_ITERATIONS, _TOLERANCE = 20, 1e-4
+_ITERATIONS, _TOLERANCE, _INNER = 20, 1e-4, 1e-3
 # Energy over σ₀² that a removed pixel may have: noise alone has less than 1. A tenth of an object has 4 to 90.
 _EMPTY, _ROUNDING = 1.5, 1e-6
 # Least energy of an image, so that the equations of an empty slice have a solution.
@@ -69,7 +69,7 @@ def refine_maps(problem: Problem, image: Tensor) -> Problem:
         del before  # its factors are as large as those of the others
         new, wide = (
             _explained(SenseOperator(unit(smooth, where), operator.mask), problem.kspace, damping)
-            for where in (inside, inside | seen)
+            for where in (seen & inside, seen)
         )
         better = (new > old)[:, None, None, None]
         noise = _EMPTY * problem.sigma.square() * (seen & ~inside).sum((1, 2)) + _ROUNDING * wide
@@ -140,7 +140,7 @@ def fit_maps(
 
     def project(coils: Tensor) -> Tensor:
         """Φ* x̂* P of data as coil images F* M y, with P in the same form."""
-        other = before.solve(torch.linalg.vecdot(old, coils, dim=1), damping, tolerance=1e-4)
+        other = before.solve(torch.linalg.vecdot(old, coils, dim=1), damping, tolerance=_INNER)
         return waves.adjoint(image.conj()[:, None] * (coils - _sampled(before, old * other[:, None])))
 
     def normal(q: Tensor) -> Tensor:

@@ -268,7 +268,8 @@ def _connected(free: Tensor, start: Tensor) -> Tensor:
         before = reached
         for dim, run in runs.items():
             size = [n + (i == free.ndim + dim) for i, n in enumerate(free.shape)]
-            hit = torch.zeros(size, dtype=torch.uint8, device=free.device).scatter_reduce_(dim, run, reached.to(torch.uint8), "amax")
+            none = torch.zeros(size, dtype=torch.uint8, device=free.device)
+            hit = none.scatter_reduce_(dim, run, reached.to(torch.uint8), "amax")
             reached = hit.gather(dim, run).bool() & free
         if torch.equal(reached, before):
             return reached
