@@ -18,9 +18,11 @@ from upmri.learning.training_noise import path_noise
 from upmri.methods.prior import Prior
 from upmri.methods.upmri import Upmri, UpmriObjective, mean_image
 from upmri.methods.upmri_paper import PaperObjective
+from upmri.physics import phantom
 from upmri.physics.fourier import fft2c, mirror
 from upmri.physics.masks import calibration_region, poisson_disc
 from upmri.physics.problem import Problem
+from upmri.physics.refine_maps import refine_maps
 from upmri.physics.sense import SenseOperator, sense_damping
 from upmri.weights import catalogue
 from upmri.weights.files import load_prior, save_weights
@@ -650,3 +652,24 @@ def test_the_factor_is_fitted_to_held_out_lines(monkeypatch, factor, exponent):
     spread = OBJECTIVE.calibrate(wrong, problems)["spread"]
     assert spread["factor"] == pytest.approx(factor, rel=0.03)
     assert spread["exponent"] == pytest.approx(exponent, abs=0.07)
+
+
+def test_refined_maps_are_those_of_the_first_image(model):
+    scan = upmri.simulate(phantom.image((64, 64)), coils=8, acceleration=4)
+    scan = replace(scan, maps=None)
+    refined = recon(scan, model, refine_maps=True)
+    assert refined.settings["refine_maps"] is True
+    prior = load_prior(model)
+    problem = Problem.from_scan(scan)
+    with torch.no_grad():
+        better = refine_maps(problem, mean_image(prior.network, problem))
+        expected = mean_image(prior.network, better) * problem.scale[:, None, None]
+    torch.testing.assert_close(refined.image, expected)
+    assert not torch.equal(refined.image, recon(scan, model).image)
+
+
+def test_draws_use_the_refined_maps(model):
+    scan = replace(upmri.simulate(phantom.image((64, 64)), coils=8, acceleration=4), maps=None)
+    one, drawn = (recon(scan, model, refine_maps=True, samples=count) for count in (1, 2))
+    torch.testing.assert_close(drawn.image, one.image)
+    assert drawn.std.shape == (1, 64, 64)

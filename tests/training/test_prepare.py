@@ -12,9 +12,12 @@ from safetensors.torch import load_file
 
 import upmri
 from upmri.core.errors import InputError
+from upmri.methods.upmri import mean_image
+from upmri.physics.refine_maps import refine_maps
 from upmri.training.config import DataConfig
 from upmri.training.data import PreparedSlices
 from upmri.training.prepare import prepare
+from upmri.weights.files import load_prior
 
 CPU = torch.device("cpu")
 SHAPE = (40, 32)
@@ -279,3 +282,17 @@ def test_half_a_file_is_not_taken_for_a_whole_one(simulated, tmp_path, monkeypat
     (tmp_path / ".upmri-killed").mkdir()  # what a kill that cannot be caught leaves
     files = prepare(config, tmp_path)
     assert read(files).kspace.shape == (2, 4, *SHAPE)
+
+
+def test_maps_are_refined_with_the_weights_that_the_configuration_names(simulated, cache, tmp_path):
+    chosen = replace(simulated, images=(f"{simulated.images[0]}/03.npz",))
+    (plain,), (file,) = prepare(chosen, cache), prepare(replace(chosen, refine_maps="brain"), tmp_path)
+    assert file.name != plain.name
+    before, after = read([plain]), read([file])
+    network = load_prior("brain").network
+    with torch.no_grad():
+        expected = refine_maps(before, mean_image(network, before)).operator
+    torch.testing.assert_close(after.operator.maps, expected.maps, atol=1e-4, rtol=1e-4)
+    assert not torch.equal(after.operator.maps, before.operator.maps)
+    torch.testing.assert_close(after.kspace, before.kspace)
+    assert not (after.reference[~expected.support]).any()

@@ -31,6 +31,7 @@ from upmri.networks.precision import for_inference
 from upmri.networks.unrolled import Unrolled
 from upmri.physics.operator import IdentityOperator, Operator
 from upmri.physics.problem import Problem
+from upmri.physics.refine_maps import refine_maps
 from upmri.physics.sense import sense_damping
 
 # Conjugate gradient iterations for the SENSE image that scales the loss: close enough to its error.
@@ -162,6 +163,9 @@ class Upmri(Learned):
         Most steps of this training.
     mirrors
         Whether to average over the three mirror images of the scan: four times the evaluations for some 0.2 dB.
+    refine_maps
+        Whether to refine the coil maps and the outline of the object with a first image
+        (:mod:`upmri.physics.refine_maps`), and to reconstruct again: some 0.2 to 0.5 dB for about three times the time.
     precision
         Number format of the U-Net: ``auto``, 16 bits where the processor has instructions for them, which changes an
         image by less than 0.02 dB; or ``fp32``.
@@ -180,6 +184,7 @@ class Upmri(Learned):
     adapt: bool = False
     adapt_steps: int = 200
     mirrors: bool = False
+    refine_maps: bool = False
     precision: str = "auto"
 
     def __post_init__(self) -> None:
@@ -223,11 +228,13 @@ class Upmri(Learned):
 
     def reconstruct(self, problem: Problem) -> Tensor:
         """The posterior mean."""
-        return mean_image(self._network(problem), problem)
+        network = self._network(problem)
+        return mean_image(network, self._refined(network, problem))
 
     def __call__(self, problem: Problem) -> Estimate:
         """The posterior mean, with images around it and their deviation if ``samples`` is above 1."""
         network = self._network(problem)
+        problem = self._refined(network, problem)
         mean = mean_image(network, problem)
         if self.samples == 1:
             return Estimate(mean)
@@ -246,6 +253,9 @@ class Upmri(Learned):
         off = bootstrap_errors(partial(mean_image, network), problem, mean, problem.generators, self.samples)
         drawn = mean - scale_errors(off, problem, self.prior.card["spread"])
         return Estimate(mean, drawn, deviation(drawn, mean))
+
+    def _refined(self, network: Predictor, problem: Problem) -> Problem:
+        return refine_maps(problem, mean_image(network, problem)) if self.refine_maps else problem
 
     def _network(self, problem: Problem) -> Predictor:
         prior = self.adapted(problem)[0].prior if self.adapt else self.prior

@@ -14,7 +14,7 @@ __all__ = ["IdentityOperator", "Operator", "Problem", "SenseOperator"]
 
 _MODULES = {
     "coils", "contrast", "derivatives", "espirit", "fourier", "masks", "operator", "phantom", "problem",
-    "receive_array", "sense", "simulate", "solve", "tensors", "wavelet"
+    "receive_array", "refine_maps", "sense", "simulate", "solve", "tensors", "wavelet"
 }  # fmt: skip
 _NAMES = {"IdentityOperator": "operator", "Operator": "operator", "Problem": "problem", "SenseOperator": "sense"}
 

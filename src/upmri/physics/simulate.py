@@ -149,7 +149,7 @@ def coil_maps(support: Tensor, coils: int, generator: torch.Generator, *, anatom
     return maps
 
 
-def object_support(magnitude: Tensor) -> Tensor:
+def object_support(magnitude: Tensor, *, dark: float | None = None) -> Tensor:
     """Separate the object from the air around it.
 
     Dark is three times the median at the edge of the image, but at least 4 and, as there may be tissue, at most 10 % of
@@ -161,6 +161,8 @@ def object_support(magnitude: Tensor) -> Tensor:
     ----------
     magnitude
         Real (slice, H, W), 99.9th percentile 1.
+    dark
+        Dark in another sense, for images without a background, such as reconstructions.
 
     Returns
     -------
@@ -171,10 +173,11 @@ def object_support(magnitude: Tensor) -> Tensor:
     mean = nnf.avg_pool2d(magnitude[:, None].float(), 3, stride=1, padding=1, count_include_pad=False)[:, 0]
     edge = torch.ones_like(mean, dtype=torch.bool)
     edge[:, 1:-1, 1:-1] = False
-    dark = (3 * mean[edge].reshape(len(mean), -1).median(1).values).clamp(0.04, 0.1)[:, None, None]
+    background = mean[edge].reshape(len(mean), -1).median(1).values
+    level = (3 * background).clamp(0.04, 0.1)[:, None, None] if dark is None else dark
     reach = max(1, round(0.02 * size))
-    closed = ~_dilate(~_dilate(mean > dark, reach), reach)
-    body = _connected(closed, mean > 2.5 * dark)
+    closed = ~_dilate(~_dilate(mean > level, reach), reach)
+    body = _connected(closed, mean > 2.5 * level)
     return _dilate(~_connected(~body, edge), max(1, round(0.01 * size)))
 
 
@@ -265,7 +268,8 @@ def _connected(free: Tensor, start: Tensor) -> Tensor:
         before = reached
         for dim, run in runs.items():
             size = [n + (i == free.ndim + dim) for i, n in enumerate(free.shape)]
-            hit = torch.zeros(size, dtype=torch.uint8).scatter_reduce_(dim, run, reached.to(torch.uint8), "amax")
+            none = torch.zeros(size, dtype=torch.uint8, device=free.device)
+            hit = none.scatter_reduce_(dim, run, reached.to(torch.uint8), "amax")
             reached = hit.gather(dim, run).bool() & free
         if torch.equal(reached, before):
             return reached

@@ -34,12 +34,15 @@ class DataConfig(Selection):
     varied
         Share of the images that get another contrast and the phase of a gradient echo (most of them fat, too) before
         the simulation, so that the network suits other scans than those it is trained with.
+    refine_maps
+        Weights of ``upmri``, by name or file, whose image of a slice refines the slice's coil maps; none by default.
     """
 
     undersample: bool = False
     accelerations: tuple[float, ...] = (4.0, 6.0, 8.0)
     noise: tuple[float, float] = (0.01, 0.01)
     varied: float = 0.0
+    refine_maps: str | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -17,14 +17,19 @@ from upmri.core.errors import InputError
 from upmri.core.progress import bar
 from upmri.core.scan import Scan
 from upmri.formats import atomic
+from upmri.methods.upmri import Upmri, mean_image
 from upmri.physics.contrast import vary, with_fat
 from upmri.physics.espirit import estimate_maps
 from upmri.physics.fourier import ifft2c
 from upmri.physics.masks import seed_for
 from upmri.physics.problem import Problem
+from upmri.physics.refine_maps import refine_maps
+from upmri.physics.sense import SenseOperator
 from upmri.physics.simulate import simulate
 from upmri.training.config import DataConfig
 from upmri.training.selection import Slice, draw_lines, keep_lines, select
+from upmri.weights.catalogue import find_weights
+from upmri.weights.files import load_prior
 
 # Part of the name of a cached slice: raise it when what is cached changes.
 _VERSION = 3
@@ -83,6 +88,8 @@ class _Job:
     def key(self) -> str:
         """Hash of everything that the content of the prepared slice depends on."""
         facts = [getattr(self.config, key) for key in _CONTENT] if self.acceleration else []
+        if self.config.refine_maps:
+            facts.append(hashlib.sha256(find_weights(self.config.refine_maps).read_bytes()).hexdigest())
         text = json.dumps([_VERSION, self.slice.name, self.stamp, self.slice.index, self.acceleration, facts])
         return hashlib.sha256(text.encode()).hexdigest()[:24]
 
@@ -115,12 +122,15 @@ def _make(job: _Job, file: Path) -> None:
 
     scan, truth = _scan(job)
     mapped = scan if scan.maps is not None else estimate_maps(scan)
-    maps = mapped.maps
-    assert maps is not None  # noqa: S101
     problem = Problem.from_scan(mapped)
+    scale = problem.scale
+    if job.config.refine_maps:
+        problem = _refined(problem, job.config.refine_maps)
+    assert isinstance(problem.operator, SenseOperator)  # noqa: S101
+    maps = problem.operator.maps
     if truth is not None:
         truth = (maps.conj() * truth).sum(1) if truth.ndim == 4 else truth * problem.operator.support
-        truth = truth / problem.scale[:, None, None]
+        truth = truth / scale[:, None, None]
     columns = mapped.mask[0].any(0)
     if int(columns.sum()) <= 4:
         raise InputError(f"expected more than 4 lines, got {int(columns.sum())}", field="mask")
@@ -133,6 +143,12 @@ def _make(job: _Job, file: Path) -> None:
     with atomic.staged(file, overwrite=True) as stage:
         # Not `save_file`, whose error on a full disk is no `OSError`.
         stage.write_bytes(serialise({name: tensor.contiguous() for name, tensor in tensors.items()}))
+
+
+@torch.no_grad()
+def _refined(problem: Problem, model: str) -> Problem:
+    network = Upmri(model=load_prior(model)).prior.network
+    return refine_maps(problem, mean_image(network, problem))
 
 
 def _scan(job: _Job) -> tuple[Scan, Tensor | None]:
