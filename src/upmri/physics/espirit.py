@@ -253,7 +253,7 @@ def _leading(matrices: Tensor, start: Tensor, crop: float, iterations: int, tole
         image, value = _unit((matrices @ vector[..., None])[..., 0])
         if k % _EVERY == 0 or k == iterations:
             found[left], values[left] = image, value
-            # G is positive semidefinite, so the phase converges, too, and the plain difference is a test of convergence.
+            # G is positive semidefinite, so the phase converges, too, and the plain difference tests convergence.
             near = value > crop - _NEAR  # an eigenvalue grows on the way
             moving = (near & (_norm(image - vector)[..., 0] > tolerance)).nonzero().flatten()
             if not len(moving):
