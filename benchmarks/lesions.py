@@ -21,28 +21,20 @@ import json
 import time
 from dataclasses import replace
 from functools import cache
-from itertools import product
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 import upmri
+from lesions_cases import DIAMETERS, KINDS, Case, choose, make_case
 from upmri.evaluation.benchmark.plan import Group
-from upmri.evaluation.focal_spots import Spot, focal_spots
 from upmri.evaluation.lesion_measures import contrast_kept, disc_and_ring, local_contrast, responses, templates
-from upmri.evaluation.lesions import Lesion, smooth_places, with_lesions
-from upmri.formats import load_images
-from upmri.physics.fourier import ifft2c
-from upmri.physics.masks import seed_for
-from upmri.training.selection import Slice, draw_lines, keep_lines, select
+from upmri.evaluation.lesions import Lesion
 
 RATES = (4, 6, 8)
-DIAMETERS, CONTRASTS = (2, 3, 4, 6, 8), (0.3, -0.3, 0.6, -0.6, 1.0)
-KINDS = list(product(DIAMETERS, CONTRASTS))
-SPARE = 28  # places that a slice must have, as another random order may find fewer
 FULL = "all lines"
 METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "zero-filled": ("zero-filled", {}),
@@ -67,61 +59,6 @@ SLOW: dict[str, tuple[str, dict[str, Any]]] = {
 }
 SAMPLES = 8
 SHOWN = ("zero-filled", "sense", "l1-wavelet", "modl", "upmri")  # images that figures need
-
-
-class Case(NamedTuple):
-    """A slice: the fully sampled scan with its true maps, its synthetic lesions, and its bright spots."""
-
-    at: Slice
-    group: Group
-    full: upmri.Scan
-    lesions: list[Lesion]
-    spots: list[Spot]
-
-    def scan(self, rate: int, *, lesions: bool) -> upmri.Scan:
-        """The undersampled scan, with ESPIRiT maps; the lines are the same with and without lesions."""
-        full = with_lesions(self.full, self.lesions) if lesions else self.full
-        seed = seed_for(self.at.name, self.at.index, rate) % 2**31
-        scan = keep_lines(full, draw_lines(self.group, full.matrix[1], rate, seed))
-        return upmri.estimate_maps(replace(scan, maps=None))
-
-    def all_lines(self, *, lesions: bool) -> Tensor:
-        """The image of all lines, with noise, combined with the true maps, (H, W)."""
-        full = with_lesions(self.full, self.lesions) if lesions else self.full
-        return (full.maps.conj() * ifft2c(full.kspace)).sum(1)[0]
-
-    def truth(self, *, lesions: bool) -> Tensor:
-        """The image without noise, (H, W)."""
-        return (with_lesions(self.full, self.lesions) if lesions else self.full).reference[0].abs()
-
-
-def make_case(at: Slice, group: Group) -> Case:
-    """Simulate the fully sampled scan of a slice, and choose its lesions."""
-    seed = seed_for(at.name, at.index, 1) % 2**31
-    full = upmri.simulate(load_images(at.path)[at.index], group.coils, 1, acs=0, noise=group.noise, seed=seed)
-    generator = torch.Generator().manual_seed(seed)
-    image = full.reference[0].abs()
-    places = smooth_places(image, len(KINDS), generator)
-    order = torch.randperm(len(KINDS), generator=generator).tolist()
-    lesions = [Lesion(r, c, *KINDS[k], b) for (r, c, b), k in zip(places, order, strict=False)]
-    return Case(at, group, full, lesions, focal_spots(image))
-
-
-def choose(group: Group, synthetic: int, real: int) -> tuple[list[Slice], list[Slice]]:
-    """Slices with room for all synthetic lesions, and slices with bright spots, each spread evenly over the part."""
-    roomy, spotted = [], []
-    for at in select(group):
-        image = torch.from_numpy(load_images(at.path)[at.index].astype("float32"))
-        if len(smooth_places(image, SPARE, torch.Generator().manual_seed(0))) == SPARE:
-            roomy.append(at)
-        if focal_spots(image):
-            spotted.append(at)
-    return _spread(roomy, synthetic), _spread(spotted, real)
-
-
-def _spread(found: list[Slice], count: int) -> list[Slice]:
-    count = min(count, len(found))
-    return [found[(2 * i + 1) * len(found) // (2 * count)] for i in range(count)]
 
 
 @cache
@@ -155,7 +92,7 @@ def measure_real(case: Case, image: Tensor) -> dict[str, Any]:
 
 
 def measure_deviations(case: Case, rec: upmri.Reconstruction, without: upmri.Reconstruction | None) -> dict[str, Any]:
-    """At each lesion: pixels of its disc, those with an error within two deviations, and means of errors and deviations.
+    """At each lesion: pixels of its disc, those with an error within two deviations, mean error and mean deviation.
 
     ``without`` is the reconstruction of the scan without lesions, whose deviation at the same pixels is given, too.
     """
@@ -209,15 +146,16 @@ class Work:
 def run(options: argparse.Namespace, work: Work) -> None:
     """Measure all that is missing."""
     group = Group(name="FLAIR", images=("$UPMRI_DATA/anatomies/brain_flair_ms",), part=options.part)
-    synthetic, real = choose(group, options.slices, options.real)
+    chosen = dict(zip(("synthetic", "real"), choose(group, options.slices, options.real), strict=True))
     methods = METHODS | (SLOW if options.slow else {})
-    for at in dict.fromkeys([*synthetic, *real]):
+    methods = {name: methods[name] for name in options.only or methods}
+    for at in dict.fromkeys([*chosen["synthetic"], *chosen["real"]]):
         case, where = make_case(at, group), f"{at.person} {at.index}"
-        if at in synthetic and len(case.lesions) < len(KINDS):
+        parts = [part for part, slices in chosen.items() if at in slices]
+        if "synthetic" in parts and len(case.lesions) < len(KINDS):
             raise SystemExit(f"{where}: room for {len(case.lesions)} lesions only")
-        parts = [part for part, slices in (("synthetic", synthetic), ("real", real)) if at in slices]
         for rate in RATES:
-            scans = {there: case.scan(rate, lesions=there) for there in (False, True)[: 1 + (at in synthetic)]}
+            scans = {there: case.scan(rate, lesions=there) for there in (False, True)[: 1 + ("synthetic" in parts)]}
             for label, (method, settings) in methods.items():
                 if all(work.has(part, label, rate, where) for part in parts):
                     continue
@@ -229,9 +167,9 @@ def run(options: argparse.Namespace, work: Work) -> None:
                 _add(work, case, parts, label, rate, images)
                 seconds = (time.perf_counter() - start) / len(scans)
                 print(f"{where}, {rate}×, {label}: {seconds:.1f} s an image", flush=True)
-            for part, slices in (("synthetic", synthetic), ("real", real)):
-                if at in slices[: options.deviations] and not work.has("deviation", part, rate, where):
-                    _deviations(work, case, part, rate, scans, options.device)
+            wanted = [part for part in parts if at in chosen[part][: options.deviations]]
+            if not all(work.has("deviation", part, rate, where) for part in wanted):
+                _deviations(work, case, wanted, rate, scans, options.device)
         if not all(work.has(part, FULL, 1, where) for part in parts):
             images = {there: case.all_lines(lesions=there) for there in scans}
             _add(work, case, parts, FULL, 1, images)
@@ -247,29 +185,30 @@ def _add(work: Work, case: Case, parts: list[str], label: str, rate: int, images
         work.add([part, label, rate, where], {"part": part, "method": label, "rate": rate, "slice": where} | values)
 
 
-def _deviations(work: Work, case: Case, part: str, rate: int, scans: dict[bool, upmri.Scan], device: str) -> None:
+def _deviations(
+    work: Work, case: Case, parts: list[str], rate: int, scans: dict[bool, upmri.Scan], device: str
+) -> None:
     where = f"{case.at.person} {case.at.index}"
     recs = {
         there: upmri.reconstruct(scan, "upmri", model="brain", samples=SAMPLES, device=device)
         for there, scan in scans.items()
-        if part == "synthetic" or not there
     }
-    if part == "synthetic":
-        values = measure_deviations(case, recs[True], recs[False])
-    else:
-        values = measure_deviations(case, recs[False], None)
-    work.keep(f"{where} deviation {part} {rate}", **{f"lesions_{there}": rec.std[0] for there, rec in recs.items()})
-    work.add(["deviation", part, rate, where], {"part": f"deviation {part}", "rate": rate, "slice": where} | values)
+    work.keep(f"{where} deviation {rate}", **{f"lesions_{there}": rec.std[0] for there, rec in recs.items()})
+    for part in parts:
+        pair = (recs[True], recs[False]) if part == "synthetic" else (recs[False], None)
+        values = measure_deviations(case, *pair)
+        work.add(["deviation", part, rate, where], {"part": f"deviation {part}", "rate": rate, "slice": where} | values)
 
 
 def main() -> None:
     """Measure, save, tabulate and draw."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--part", default="val", help="val for settings, test to report")
-    parser.add_argument("--slices", type=int, default=4, help="slices with synthetic lesions")
-    parser.add_argument("--real", type=int, default=6, help="slices with bright spots")
-    parser.add_argument("--deviations", type=int, default=2, help="slices of each for deviations")
+    parser.add_argument("--slices", type=int, default=3, help="slices with synthetic lesions")
+    parser.add_argument("--real", type=int, default=5, help="slices with bright spots")
+    parser.add_argument("--deviations", type=int, default=1, help="slices of each for deviations")
     parser.add_argument("--slow", action="store_true", help="also methods that draw step by step")
+    parser.add_argument("--only", nargs="*", help="names of methods to run, for trials")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--work", type=Path, default=Path("results/lesions"))
     parser.add_argument("--redraw", action="store_true", help="only tables and figures")

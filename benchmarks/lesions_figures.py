@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lesions import DIAMETERS, FULL, RATES, Work
+from lesions import FULL, RATES, Work
+from lesions_cases import DIAMETERS
 from lesions_tables import SIZES, summary
 from upmri.evaluation.plots import curves
 
@@ -48,7 +49,7 @@ def _images(work: Work, row: dict[str, Any], path: Path) -> None:
             _circle(line[0], at, box, diameter, "#E69F00" if contrast > 0 else "#56B4E9")
         for panel, name in zip(line[1:], COLUMNS, strict=False):
             _show(panel, _load(work, f"{where} {name} {rate}", "lesions_True")[box], top)
-        deviation = _load(work, f"{where} deviation synthetic {rate}", "lesions_True")[box]
+        deviation = _load(work, f"{where} deviation {rate}", "lesions_True")[box]
         _show(line[-1], deviation, top / 5, "inferno")
         _left(line[0], f"{rate}×")
     _titles(axes[0], ["all lines, lesions marked", *COLUMNS, "upmri, deviation ×5"])

@@ -10,7 +10,8 @@ from typing import Any
 
 import torch
 
-from lesions import CONTRASTS, DIAMETERS, FULL, METHODS, RATES, SAMPLES, SLOW, Work
+from lesions import FULL, METHODS, RATES, SAMPLES, SLOW, Work
+from lesions_cases import CONTRASTS, DIAMETERS
 from upmri.evaluation.benchmark.text_tables import markdown_table
 from upmri.evaluation.lesion_measures import detectability
 
@@ -19,7 +20,7 @@ SIZES = (0.3, 0.6, 1.0)
 
 
 def write(work: Work, part: str) -> dict[str, Any]:
-    """Write ``lesions.json`` and ``lesions.md``: beside the other results for test people, else into the work folder."""
+    """Write ``lesions.json`` and ``lesions.md``: into the results for test people, else into the work folder."""
     folder = RESULTS if part == "test" else work.folder
     found = summary(work, part)
     (folder / "lesions.json").write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
@@ -122,8 +123,8 @@ def markdown(found: dict[str, Any]) -> str:
     slices = found["slices"]
     parts = [
         title,
-        "FLAIR of people with multiple sclerosis (open_ms_data, CC-BY, Lesjak et al. 2016); coils, phase, lines and noise "
-        "are simulated (16 coils, σ₀ = 0.01, ESPIRiT maps).\n"
+        "FLAIR of people with multiple sclerosis (open_ms_data, CC-BY, Lesjak et al. 2016); coils, phase, lines and "
+        "noise are simulated (16 coils, σ₀ = 0.01, ESPIRiT maps).\n"
         "Made by `UPMRI_DATA=… UPMRI_MODELS=models python benchmarks/lesions.py --part "
         f"{found['part']}`; cells are 4× · 6× · 8×. [What it means](../../docs/lesions.md).\n",
         _left_out(found),
@@ -133,8 +134,8 @@ def markdown(found: dict[str, Any]) -> str:
         _real(found),
         "## Synthetic lesions: contrast kept\n\n"
         f"{found['synthetic'][FULL][1]['lesions']} lesions in {len(slices['synthetic'])} slices "
-        f"({', '.join(slices['synthetic'])}), by diameter in pixels, mean over contrasts ±0.3, ±0.6 and +1. Change of the "
-        "reconstruction that a lesion causes, projected onto its profile; 1 is all.\n",
+        f"({', '.join(slices['synthetic'])}), by diameter in pixels, mean over contrasts ±0.3, ±0.6 and +1. Change of "
+        "the reconstruction that a lesion causes, projected onto its profile; 1 is all.\n",
         _by_diameter(found, "kept"),
         "One lesion in ten keeps less than:\n",
         _by_diameter(found, "lowest tenth"),

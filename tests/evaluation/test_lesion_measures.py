@@ -8,7 +8,12 @@ import torch
 
 from upmri import InputError
 from upmri.evaluation.lesion_measures import (
-    contrast_kept, detectability, disc_and_ring, local_contrast, responses, templates,
+    contrast_kept,
+    detectability,
+    disc_and_ring,
+    local_contrast,
+    responses,
+    templates,
 )  # fmt: skip
 from upmri.evaluation.lesions import Lesion, disc
 

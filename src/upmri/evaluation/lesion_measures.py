@@ -34,7 +34,10 @@ class Detectability(NamedTuple):
 
 
 def templates(shape: tuple[int, int], lesions: Sequence[Lesion]) -> Tensor:
-    """Return w of every lesion, float64 (lesion, H, W), 0 outside a window of radius diameter / 2 + 4 pixels."""
+    """Return w = (d − d̄) / ‖d − d̄‖² of every lesion, d its disc and d̄ the mean of d over a window around it.
+
+    The window has a radius of diameter / 2 + 4 pixels; w is 0 outside. float64 (lesion, H, W).
+    """
     made = []
     for lesion in lesions:
         window = _distance(shape, lesion.row, lesion.column) <= lesion.diameter / 2 + _MARGIN
