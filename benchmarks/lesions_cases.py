@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 from itertools import product
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 import upmri
@@ -21,6 +24,12 @@ from upmri.training.selection import Slice, draw_lines, keep_lines, select
 DIAMETERS, CONTRASTS = (2, 3, 4, 6, 8), (0.3, -0.3, 0.6, -0.6, 1.0)
 KINDS = list(product(DIAMETERS, CONTRASTS))
 SPARE = 28  # places that a slice must have, as another random order may find fewer
+
+
+@cache
+def images(path: Path) -> NDArray[Any]:
+    """All images of a person, (slice, H, W)."""
+    return load_images(path)
 
 
 class Case(NamedTuple):
@@ -52,7 +61,7 @@ class Case(NamedTuple):
 def make_case(at: Slice, group: Group) -> Case:
     """Simulate the fully sampled scan of a slice, and choose its lesions."""
     seed = seed_for(at.name, at.index, 1) % 2**31
-    full = upmri.simulate(load_images(at.path)[at.index], group.coils, 1, acs=0, noise=group.noise, seed=seed)
+    full = upmri.simulate(images(at.path)[at.index], group.coils, 1, acs=0, noise=group.noise, seed=seed)
     generator = torch.Generator().manual_seed(seed)
     image = full.reference[0].abs()
     places = smooth_places(image, len(KINDS), generator)
@@ -69,7 +78,7 @@ def choose(group: Group, synthetic: int, real: int) -> tuple[list[Slice], list[S
     """
     roomy, spotted = [], []
     for at in select(group):
-        image = torch.from_numpy(load_images(at.path)[at.index].astype("float32"))
+        image = torch.from_numpy(images(at.path)[at.index].astype("float32"))
         if len(smooth_places(image, SPARE, torch.Generator().manual_seed(0))) == SPARE:
             roomy.append(at)
         if focal_spots(image):

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image
 
 from lesions import FULL, RATES, Work
 from lesions_cases import DIAMETERS
-from lesions_tables import SIZES, summary
-from upmri.evaluation.plots import curves
+from lesions_tables import FAINT, summary
+from upmri.evaluation.plots import COLOURS
 
 FIGURES = Path(__file__).parents[1] / "docs" / "figures"
 COLUMNS = ("sense", "l1-wavelet", "modl", "upmri")
@@ -20,6 +22,7 @@ NOTE = "FLAIR: open_ms_data, CC-BY, Lesjak et al. 2016. Coils, phase, lines and 
 _MARGIN = 8  # pixels around the lesions of a slice that are shown
 _REACH = 20  # pixels on each side of a real lesion
 _SPOTS = 5
+_COLOURS = 160  # of the palette of a figure with images
 
 
 def draw(work: Work, part: str) -> None:
@@ -33,8 +36,7 @@ def draw(work: Work, part: str) -> None:
         _changes(work, row, folder / "lesions_change.png")
     _real(work, [r for r in rows if r["part"] == "real" and r["method"] == FULL], folder / "lesions_real.png")
     found = summary(work, part)["synthetic"]
-    _kept(found, folder / "lesions_kept.png")
-    _detectability(found, folder / "lesions_detectability.png")
+    _curves(found, folder / "lesions_curves.png")
 
 
 def _images(work: Work, row: dict[str, Any], path: Path) -> None:
@@ -95,22 +97,33 @@ def _real(work: Work, rows: list[dict[str, Any]], path: Path) -> None:
     _save(figure, path, f"Real bright spots, one in each row. {NOTE}")
 
 
-def _kept(found: dict[str, Any], path: Path) -> None:
-    panels = {
-        f"{rate}×": {name: {d: [found[name][rate]["kept"][d]] for d in DIAMETERS} for name in CURVES} for rate in RATES
-    }
-    curves(panels, path, xlabel="diameter of the lesion (pixels)", ylabel="contrast kept")
+def _curves(found: dict[str, Any], path: Path) -> None:
+    """Contrast kept, and d′ of faint lesions, over the diameter; one column for each rate, one scale for each row."""
+    from matplotlib.figure import Figure
 
-
-def _detectability(found: dict[str, Any], path: Path) -> None:
-    size = SIZES[1]
-    panels = {}
-    for rate in RATES:
-        every = {name: found[name][rate]["d"] for name in CURVES} | {FULL: found[FULL][1]["d"]}
-        panels[f"{rate}×, contrast ±{size:g}"] = {
-            name: {d: [values[f"{d} {size}"]] for d in DIAMETERS} for name, values in every.items()
-        }
-    curves(panels, path, xlabel="diameter of the lesion (pixels)", ylabel="d′")
+    figure = Figure(figsize=(7.6, 4.6), dpi=110, layout="constrained")
+    axes = figure.subplots(2, len(RATES), sharex=True, sharey="row")
+    for (upper, lower), rate in zip(axes.T, RATES, strict=True):
+        for j, name in enumerate((*CURVES, FULL)):
+            values = found[name][1 if name == FULL else rate]
+            look = {"color": COLOURS[j], "marker": "osD^vP*"[j], "markersize": 4, "linewidth": 1.3, "label": name}
+            upper.plot(DIAMETERS, [values["kept"][d] for d in DIAMETERS], **look)
+            points = {d: values["d"][f"{d} {FAINT}"] for d in DIAMETERS if f"{d} {FAINT}" in values["d"]}
+            lower.plot(list(points), list(points.values()), **look)
+        upper.set_title(f"{rate}×", loc="left", fontsize=9, fontweight="bold")
+        upper.set_ylim(0, 1.05)
+        lower.set_ylim(bottom=0)
+        lower.set_xticks(DIAMETERS)
+        lower.set_xlabel("diameter of the lesion (pixels)", fontsize=8)
+        for panel in (upper, lower):
+            panel.grid(color="#e3e6ea", linewidth=0.6)
+            panel.tick_params(labelsize=7)
+            panel.spines[["top", "right"]].set_visible(False)
+    axes[0, 0].set_ylabel("contrast kept", fontsize=8)
+    axes[1, 0].set_ylabel(f"d′, contrast ±{FAINT:g}", fontsize=8)
+    handles, names = axes[0, 0].get_legend_handles_labels()
+    figure.legend(handles, names, loc="outside lower center", ncols=len(names), fontsize=7, frameon=False)
+    figure.savefig(path)
 
 
 def _box(row: dict[str, Any]) -> tuple[slice, slice]:
@@ -160,4 +173,7 @@ def _left(panel: Any, text: str) -> None:
 
 def _save(figure: Any, path: Path, note: str) -> None:
     figure.text(0.01, 0.006, note, fontsize=6, va="bottom")
-    figure.savefig(path)
+    out = BytesIO()
+    figure.savefig(out, format="png")
+    with Image.open(out) as drawn:  # a palette makes the file a third as large
+        drawn.convert("RGB").quantize(_COLOURS, dither=Image.Dither.NONE).save(path, optimize=True)

@@ -17,6 +17,7 @@ from upmri.evaluation.lesion_measures import detectability
 
 RESULTS = Path(__file__).parent / "results"
 SIZES = (0.3, 0.6, 1.0)
+FAINT = SIZES[0]
 
 
 def write(work: Work, part: str) -> dict[str, Any]:
@@ -143,8 +144,8 @@ def markdown(found: dict[str, Any]) -> str:
         _by_diameter(found, "local"),
         "## Synthetic lesions: detectability\n\nd′ of the matched filter at a known place.\n",
         *[f"Contrast {'±' if size < 1 else '+'}{size:g}:\n\n" + _detect(found, "d", size) for size in SIZES],
-        "Area under the ROC curve, contrast ±0.6:\n",
-        _detect(found, "auc", 0.6),
+        f"Area under the ROC curve, contrast ±{FAINT:g}:\n",
+        _detect(found, "auc", FAINT),
         f"## Deviations of `upmri` (`samples={SAMPLES}`) at lesions\n",
         _deviations(found),
     ]
@@ -194,8 +195,8 @@ def _deviations(found: dict[str, Any]) -> str:
 
 
 def _cell(rates: dict[Any, dict[Any, Any]], key: Any, digits: int = 2) -> str:
-    values = [rate[key] for rate in rates.values()]
-    return " · ".join(str(value) if isinstance(value, int) else f"{value:.{digits}f}" for value in values)
+    values = [rate.get(key, "–") for rate in rates.values()]
+    return " · ".join(f"{value:.{digits}f}" if isinstance(value, float) else str(value) for value in values)
 
 
 def _name(name: str) -> str:
