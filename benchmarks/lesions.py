@@ -5,7 +5,8 @@ FLAIR of people with multiple sclerosis (`brain_flair_ms`), with simulated coils
 
 - Synthetic lesions: 25 in a slice, one of each diameter and contrast, at random smooth places. Each slice is
   reconstructed with and without them, with the same coils, lines and noise.
-- Real lesions: bright focal spots of the image by an automatic rule (`upmri.evaluation.focal_spots`).
+- Real lesions: bright focal spots of the image by an automatic rule (`upmri.evaluation.focal_spots`), in a few slices
+  for every method, in all slices for three.
 - Deviations: those of `upmri` with `samples=8`, on the first `--deviations` slices of each.
 
 Every result is saved at once in `--work` and not computed again. The tables and figures are made from there.
@@ -57,6 +58,7 @@ SLOW: dict[str, tuple[str, dict[str, Any]]] = {
     "gtf2m": ("gtf2m", {"model": "brain-gtf2m"}),
     "upmri-paper": ("upmri-paper", {"model": "brain-upmri-paper"}),
 }
+EVERY = ("sense", "l1-wavelet", "upmri")  # reconstruct all slices with bright spots, not a few
 SAMPLES = 8
 SHOWN = ("zero-filled", "sense", "l1-wavelet", "modl", "upmri")  # images that figures need
 
@@ -146,10 +148,10 @@ class Work:
 def run(options: argparse.Namespace, work: Work) -> None:
     """Measure all that is missing."""
     group = Group(name="FLAIR", images=("$UPMRI_DATA/anatomies/brain_flair_ms",), part=options.part)
-    chosen = dict(zip(("synthetic", "real"), choose(group, options.slices, options.real), strict=True))
+    chosen = choose(group, options.slices, options.real)
     methods = METHODS | (SLOW if options.slow else {})
     methods = {name: methods[name] for name in options.only or methods}
-    for at in dict.fromkeys([*chosen["synthetic"], *chosen["real"]]):
+    for at in dict.fromkeys(at for slices in chosen.values() for at in slices):
         case, where = make_case(at, group), f"{at.person} {at.index}"
         parts = [part for part, slices in chosen.items() if at in slices]
         if "synthetic" in parts and len(case.lesions) < len(KINDS):
@@ -157,7 +159,9 @@ def run(options: argparse.Namespace, work: Work) -> None:
         for rate in RATES:
             scans = {there: case.scan(rate, lesions=there) for there in (False, True)[: 1 + ("synthetic" in parts)]}
             for label, (method, settings) in methods.items():
-                if all(work.has(part, label, rate, where) for part in parts):
+                if (parts == ["others"] and label not in EVERY) or all(
+                    work.has(part, label, rate, where) for part in parts
+                ):
                     continue
                 start = time.perf_counter()
                 images = {
@@ -167,17 +171,17 @@ def run(options: argparse.Namespace, work: Work) -> None:
                 _add(work, case, parts, label, rate, images)
                 seconds = (time.perf_counter() - start) / len(scans)
                 print(f"{where}, {rate}×, {label}: {seconds:.1f} s an image", flush=True)
-            wanted = [part for part in parts if at in chosen[part][: options.deviations]]
+            wanted = [part for part in parts if part != "others" and at in chosen[part][: options.deviations]]
             if not all(work.has("deviation", part, rate, where) for part in wanted):
                 _deviations(work, case, wanted, rate, scans, options.device)
-        if not all(work.has(part, FULL, 1, where) for part in parts):
+        if parts != ["others"] and not all(work.has(part, FULL, 1, where) for part in parts):
             images = {there: case.all_lines(lesions=there) for there in scans}
             _add(work, case, parts, FULL, 1, images)
 
 
 def _add(work: Work, case: Case, parts: list[str], label: str, rate: int, images: dict[bool, Tensor]) -> None:
     where = f"{case.at.person} {case.at.index}"
-    if label in (*SHOWN, FULL):
+    if label in (*SHOWN, FULL) and parts != ["others"]:
         work.keep(f"{where} {label} {rate}", **{f"lesions_{there}": x.abs() for there, x in images.items()})
     for part in parts:
         values = measure_synthetic(case, images[True], images[False]) if part == "synthetic" else None

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from lesions import FULL, METHODS, RATES, SAMPLES, SLOW, Work
+from lesions import EVERY, FULL, METHODS, RATES, SAMPLES, SLOW, Work
 from lesions_cases import CONTRASTS, DIAMETERS
 from upmri.evaluation.benchmark.text_tables import markdown_table
 from upmri.evaluation.lesion_measures import detectability
@@ -35,13 +35,16 @@ def summary(work: Work, part: str) -> dict[str, Any]:
     for row in work.rows.values():
         rows[row["part"], row.get("method", ""), row["rate"]].append(row)
     methods = [name for name in (FULL, *METHODS, *SLOW) if any(key[1] == name for key in rows)]
-    made: dict[str, Any] = {"part": part, "synthetic": {}, "real": {}, "deviations": {}}
+    made: dict[str, Any] = {"part": part, "synthetic": {}, "real": {}, "every": {}, "deviations": {}}
     for name in methods:
         rates = (1,) if name == FULL else RATES
         made["synthetic"][name] = {
             rate: synthetic(rows["synthetic", name, rate]) for rate in rates if rows["synthetic", name, rate]
         }
         made["real"][name] = {rate: real(rows["real", name, rate]) for rate in rates if rows["real", name, rate]}
+        if name in EVERY:
+            all_of = {rate: rows["real", name, rate] + rows["others", name, rate] for rate in rates}
+            made["every"][name] = {rate: real(found) for rate, found in all_of.items() if found}
     for kind in ("synthetic", "real"):
         made["deviations"][kind] = {
             rate: deviations(rows[f"deviation {kind}", "", rate], rows[kind, "upmri", rate])
@@ -49,7 +52,7 @@ def summary(work: Work, part: str) -> dict[str, Any]:
             if rows[f"deviation {kind}", "", rate]
         }
     made["slices"] = {kind: sorted({row["slice"] for row in work.rows.values() if row["part"] == kind})
-                      for kind in ("synthetic", "real")}  # fmt: skip
+                      for kind in ("synthetic", "real", "others")}  # fmt: skip
     return made
 
 
@@ -132,7 +135,9 @@ def markdown(found: dict[str, Any]) -> str:
         "## Real lesions\n\n"
         f"Bright focal spots by an automatic rule, {found['real'][FULL][1]['spots']} in {len(slices['real'])} slices "
         f"({', '.join(slices['real'])}). Contrast (disc minus ring) over that in the image without noise.\n",
-        _real(found),
+        _real(found["real"]),
+        f"All {found['every']['upmri'][RATES[0]]['spots']} bright spots, in {len(slices['real'] + slices['others'])} slices:\n",
+        _real(found["every"]),
         "## Synthetic lesions: contrast kept\n\n"
         f"{found['synthetic'][FULL][1]['lesions']} lesions in {len(slices['synthetic'])} slices "
         f"({', '.join(slices['synthetic'])}), by diameter in pixels, mean over contrasts ±0.3, ±0.6 and +1. Change of "
@@ -160,9 +165,9 @@ def _left_out(found: dict[str, Any]) -> str:
     return f"Left out: {names}, which evaluate their networks 20 to 100 times for an image (`--slow` adds them).\n"
 
 
-def _real(found: dict[str, Any]) -> str:
+def _real(methods: dict[str, Any]) -> str:
     rows = [[_name(name), *(_cell(rates, key) for key in ("kept", "median", "lowest", "below half"))]
-            for name, rates in found["real"].items()]  # fmt: skip
+            for name, rates in methods.items()]  # fmt: skip
     return markdown_table(["", "mean", "median", "lowest", "spots below one half"], rows)
 
 
