@@ -6,7 +6,7 @@ FLAIR of people with multiple sclerosis (`brain_flair_ms`), with simulated coils
 - Synthetic lesions: 25 in a slice, one of each diameter and contrast, at random smooth places. Each slice is
   reconstructed with and without them, with the same coils, lines and noise.
 - Real lesions: bright focal spots of the image by an automatic rule (`upmri.evaluation.focal_spots`), in a few slices
-  for every method, in all slices for three.
+  for every method, in more for two.
 - Deviations: those of `upmri` with `samples=8`, on the first `--deviations` slices of each.
 
 Every result is saved at once in `--work` and not computed again. The tables and figures are made from there.
@@ -58,7 +58,7 @@ SLOW: dict[str, tuple[str, dict[str, Any]]] = {
     "gtf2m": ("gtf2m", {"model": "brain-gtf2m"}),
     "upmri-paper": ("upmri-paper", {"model": "brain-upmri-paper"}),
 }
-EVERY = ("sense", "l1-wavelet", "upmri")  # reconstruct all slices with bright spots, not a few
+EVERY = ("sense", "upmri")  # also reconstruct further slices with bright spots
 SAMPLES = 8
 SHOWN = ("zero-filled", "sense", "l1-wavelet", "modl", "upmri")  # images that figures need
 
@@ -148,7 +148,7 @@ class Work:
 def run(options: argparse.Namespace, work: Work) -> None:
     """Measure all that is missing."""
     group = Group(name="FLAIR", images=("$UPMRI_DATA/anatomies/brain_flair_ms",), part=options.part)
-    chosen = choose(group, options.slices, options.real)
+    chosen = choose(group, options.slices, options.real, options.others)
     methods = METHODS | (SLOW if options.slow else {})
     methods = {name: methods[name] for name in options.only or methods}
     for at in dict.fromkeys(at for slices in chosen.values() for at in slices):
@@ -210,6 +210,9 @@ def main() -> None:
     parser.add_argument("--part", default="val", help="val for settings, test to report")
     parser.add_argument("--slices", type=int, default=3, help="slices with synthetic lesions")
     parser.add_argument("--real", type=int, default=5, help="slices with bright spots")
+    parser.add_argument(
+        "--others", type=int, default=12, help=f"further slices with bright spots, {' and '.join(EVERY)}"
+    )
     parser.add_argument("--deviations", type=int, default=1, help="slices of each for deviations")
     parser.add_argument("--slow", action="store_true", help="also methods that draw step by step")
     parser.add_argument("--only", nargs="*", help="names of methods to run, for trials")

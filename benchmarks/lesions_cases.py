@@ -70,8 +70,8 @@ def make_case(at: Slice, group: Group) -> Case:
     return Case(at, group, full, lesions, focal_spots(image))
 
 
-def choose(group: Group, synthetic: int, real: int) -> dict[str, list[Slice]]:
-    """Slices for synthetic lesions and slices with bright spots, spread evenly over the part, and all others with spots.
+def choose(group: Group, synthetic: int, real: int, others: int) -> dict[str, list[Slice]]:
+    """Slices for synthetic lesions, slices with bright spots, and further ones with spots, spread evenly over the part.
 
     Synthetic lesions need room. They are put into slices with spots where there are enough of these, so that one image
     without synthetic lesions serves both.
@@ -87,8 +87,8 @@ def choose(group: Group, synthetic: int, real: int) -> dict[str, list[Slice]]:
     first = _spread(both if len(both) >= synthetic else roomy, synthetic)
     shared = [at for at in first if at in spotted]
     further = _spread([at for at in spotted if at not in first], max(0, real - len(shared)))
-    others = [at for at in spotted if at not in (*shared, *further)]
-    return {"synthetic": first, "real": [*shared, *further], "others": others}
+    rest = [at for at in spotted if at not in (*shared, *further)]
+    return {"synthetic": first, "real": [*shared, *further], "others": _spread(rest, others)}
 
 
 def _spread(found: list[Slice], count: int) -> list[Slice]:

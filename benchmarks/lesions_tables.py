@@ -136,7 +136,7 @@ def markdown(found: dict[str, Any]) -> str:
         f"Bright focal spots by an automatic rule, {found['real'][FULL][1]['spots']} in {len(slices['real'])} slices "
         f"({', '.join(slices['real'])}). Contrast (disc minus ring) over that in the image without noise.\n",
         _real(found["real"]),
-        f"All {found['every']['upmri'][RATES[0]]['spots']} bright spots, in {len(slices['real'] + slices['others'])} slices:\n",
+        f"In {len(slices['real'] + slices['others'])} slices, {found['every']['upmri'][RATES[0]]['spots']} spots:\n",
         _real(found["every"]),
         "## Synthetic lesions: contrast kept\n\n"
         f"{found['synthetic'][FULL][1]['lesions']} lesions in {len(slices['synthetic'])} slices "
