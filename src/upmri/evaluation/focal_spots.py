@@ -2,7 +2,8 @@
 
 The rule knows nothing of disease. It finds small bright things on an even background, for images that come without the
 outlines of their lesions: most spots deep in white matter are lesions, a few are folds of the cortex, choroid plexus or
-vessels, and lesions at the edge of a ventricle or larger than 10 pixels are missed.
+vessels. Lesions at the edge of a ventricle, larger than 20 or smaller than about 4 pixels, or fainter than 25 % of their
+surroundings are missed.
 """
 
 from __future__ import annotations
@@ -39,11 +40,11 @@ class Spot(NamedTuple):
 def focal_spots(magnitude: Tensor) -> list[Spot]:
     """Find bright spots on an even background, the one with the highest contrast first.
 
-    For discs of 3, 4, 6, 8 and 10 pixels and the ring around each (:func:`disc_and_ring`), a place is a spot where
+    For discs of 4, 6, 8, 10, 14 and 20 pixels and the ring around each (:func:`disc_and_ring`), a place is a spot where
 
     - mean(disc) − mean(ring) ≥ 0.25 mean(ring), the largest such contrast within 3 pixels and over all diameters;
     - the same with each quarter of the ring has at least 0.6 of it: no line, no edge;
-    - the deviation over the ring is below 10 % of its mean, and the mean above 15 % of the 99.9th percentile;
+    - the deviation over the ring is below 14 % of its mean, and the mean above 15 % of the 99.9th percentile;
     - it lies at least 9 % of the field of view inside the object's outline, along rows and columns.
 
     Of two spots that overlap only the one with the higher contrast is kept.
