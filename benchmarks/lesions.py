@@ -211,7 +211,7 @@ def main() -> None:
     parser.add_argument("--slices", type=int, default=3, help="slices with synthetic lesions")
     parser.add_argument("--real", type=int, default=5, help="slices with bright spots")
     parser.add_argument(
-        "--others", type=int, default=12, help=f"further slices with bright spots, {' and '.join(EVERY)}"
+        "--others", type=int, default=6, help=f"further slices with bright spots, {' and '.join(EVERY)}"
     )
     parser.add_argument("--deviations", type=int, default=1, help="slices of each for deviations")
     parser.add_argument("--slow", action="store_true", help="also methods that draw step by step")

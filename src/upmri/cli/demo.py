@@ -10,7 +10,10 @@ from typing import Any
 from upmri.core.errors import InputError
 
 ACCELERATIONS = (4, 8)
-CAUTION = "At 8× no method keeps more than about half of a small lesion's contrast: do not look for lesions in such images."
+CAUTION = (
+    "At 8× a lesion of a few pixels loses about half of its contrast or more with every method: "
+    "do not look for lesions in such images."
+)
 """Caption of the images at 8×; measured in ``docs/lesions.md``."""
 
 
