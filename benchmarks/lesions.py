@@ -213,7 +213,7 @@ def main() -> None:
     parser.add_argument(
         "--others", type=int, default=6, help=f"further slices with bright spots, {' and '.join(EVERY)}"
     )
-    parser.add_argument("--deviations", type=int, default=1, help="slices of each for deviations")
+    parser.add_argument("--deviations", type=int, default=3, help="slices of each for deviations")
     parser.add_argument("--slow", action="store_true", help="also methods that draw step by step")
     parser.add_argument("--only", nargs="*", help="names of methods to run, for trials")
     parser.add_argument("--device", default="auto")

@@ -18,6 +18,7 @@ from upmri.evaluation.lesion_measures import detectability
 RESULTS = Path(__file__).parent / "results"
 SIZES = (0.3, 0.6, 1.0)
 FAINT = SIZES[0]
+REAL = ("kept", "median", "lowest", "below half", "4 px", "6 px", "8 to 20 px")
 
 
 def write(work: Work, part: str) -> dict[str, Any]:
@@ -63,7 +64,8 @@ def synthetic(rows: list[dict[str, Any]]) -> dict[str, Any]:
         for row in rows
         for kind, kept, local, true in zip(row["kind"], row["kept"], row["local"], row["local_true"], strict=True)
     ]
-    made: dict[str, Any] = {"lesions": len(lesions), "kept": {}, "lowest tenth": {}, "local": {}, "d": {}, "auc": {}}
+    made: dict[str, Any] = {"lesions": len(lesions)}
+    made |= {key: {} for key in ("kept", "by contrast", "lowest tenth", "local", "d", "auc")}
     for i, diameter in enumerate(DIAMETERS):
         here = [lesion for lesion in lesions if lesion[0] == diameter]
         kept = torch.tensor([lesion[2] for lesion in here])
@@ -82,18 +84,27 @@ def synthetic(rows: list[dict[str, Any]]) -> dict[str, Any]:
             if both:
                 made["d"][f"{diameter} {size}"] = round(mean(one.d_prime for one in both), 2)
                 made["auc"][f"{diameter} {size}"] = round(mean(one.auc for one in both), 3)
+    for contrast in CONTRASTS:
+        made["by contrast"][f"{contrast:+g}"] = round(mean(lesion[2] for lesion in lesions if lesion[1] == contrast), 3)
     return made
 
 
 def real(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """Contrast kept of bright spots: number, mean, median, lowest."""
-    kept = torch.tensor([value for row in rows for value in row["kept"]])
+    """Contrast kept of bright spots: number, mean, median, lowest, number below one half, and mean by diameter."""
+    pairs = [(spot[2], value) for row in rows for spot, value in zip(row["spots"], row["kept"], strict=True)]
+    kept = torch.tensor([value for _, value in pairs])
+    by_diameter = {}
+    for name, (low, high) in {"4 px": (4, 4), "6 px": (6, 6), "8 to 20 px": (8, 20)}.items():
+        here = [value for diameter, value in pairs if low <= diameter <= high]
+        if here:
+            by_diameter[name] = round(mean(here), 3)
     return {
         "spots": len(kept),
         "kept": round(kept.mean().item(), 3),
         "median": round(kept.median().item(), 3),
         "lowest": round(kept.min().item(), 3),
         "below half": int((kept < 0.5).sum()),
+        **by_diameter,
     }
 
 
@@ -143,6 +154,8 @@ def markdown(found: dict[str, Any]) -> str:
         f"({', '.join(slices['synthetic'])}), by diameter in pixels, mean over contrasts ±0.3, ±0.6 and +1. Change of "
         "the reconstruction that a lesion causes, projected onto its profile; 1 is all.\n",
         _by_diameter(found, "kept"),
+        "By contrast, mean over diameters:\n",
+        _by_contrast(found),
         "One lesion in ten keeps less than:\n",
         _by_diameter(found, "lowest tenth"),
         "From one image, disc minus ring, slope over the true contrast:\n",
@@ -166,9 +179,9 @@ def _left_out(found: dict[str, Any]) -> str:
 
 
 def _real(methods: dict[str, Any]) -> str:
-    rows = [[_name(name), *(_cell(rates, key) for key in ("kept", "median", "lowest", "below half"))]
+    rows = [[_name(name), *(_cell(rates, key) for key in REAL)]
             for name, rates in methods.items()]  # fmt: skip
-    return markdown_table(["", "mean", "median", "lowest", "spots below one half"], rows)
+    return markdown_table(["", "mean", *REAL[1:]], rows)
 
 
 def _by_diameter(found: dict[str, Any], key: str) -> str:
@@ -177,6 +190,15 @@ def _by_diameter(found: dict[str, Any], key: str) -> str:
         for name, rates in found["synthetic"].items()
     ]
     return markdown_table(["", *(f"{d} px" for d in DIAMETERS)], rows)
+
+
+def _by_contrast(found: dict[str, Any]) -> str:
+    keys = [f"{contrast:+g}" for contrast in sorted(CONTRASTS)]
+    rows = [
+        [_name(name), *(_cell({rate: values["by contrast"] for rate, values in rates.items()}, key) for key in keys)]
+        for name, rates in found["synthetic"].items()
+    ]
+    return markdown_table(["", *keys], rows)
 
 
 def _detect(found: dict[str, Any], key: str, size: float) -> str:

@@ -11,7 +11,7 @@ from upmri.core.errors import InputError
 
 ACCELERATIONS = (4, 8)
 CAUTION = (
-    "At 8× a lesion of a few pixels loses about half of its contrast or more with every method: "
+    "At 8× lesions of a few pixels lose 40 % of their contrast or more with every method, and some vanish: "
     "do not look for lesions in such images."
 )
 """Caption of the images at 8×; measured in ``docs/lesions.md``."""

@@ -2,7 +2,7 @@
 
 The rule knows nothing of disease. It finds small bright things on an even background, for images that come without the
 outlines of their lesions: most spots deep in white matter are lesions, a few are folds of the cortex, choroid plexus or
-vessels. Lesions at the edge of a ventricle, larger than 20 or smaller than about 4 pixels, or fainter than 25 % of their
+vessels. Lesions at the edge of a ventricle, over 20 or under about 4 pixels, or less than 25 % above their
 surroundings are missed.
 """
 
