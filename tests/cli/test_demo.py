@@ -1,5 +1,6 @@
 """The demonstration: its brain, its table and its files."""
 
+import importlib
 import json
 
 import numpy as np
@@ -9,7 +10,10 @@ from upmri import InputError
 from upmri.cli import demo
 
 
-def test_demo(run, tmp_path):
+def test_demo(run, tmp_path, monkeypatch):
+    drawing = importlib.import_module("upmri.evaluation.comparison")  # the package has a function of this name
+    draw, notes = drawing.comparison, []
+    monkeypatch.setattr(drawing, "comparison", lambda *a, **k: (notes.append(k["note"]), draw(*a, **k)))
     rows = json.loads(run("demo", "--out", "shown", "--json").stdout)
     shown = ["zero-filled", "sense", "cg-sense", "l1-wavelet", "upmri"]
     assert [row["method"] for row in rows] == 2 * shown
@@ -22,6 +26,13 @@ def test_demo(run, tmp_path):
     }
     assert {p.name for p in (tmp_path / "shown").iterdir()} == pictures | {"table.json"}
     assert json.loads((tmp_path / "shown" / "table.json").read_text()) == rows
+    assert notes == ["", demo.CAUTION]
+
+
+def test_the_command_warns_of_lesions(run, monkeypatch):
+    monkeypatch.setattr(demo, "run_demo", lambda *_, **__: [])
+    said = run("demo", "--out", "shown")
+    assert demo.CAUTION in said.stdout + said.stderr
 
 
 def test_brain():

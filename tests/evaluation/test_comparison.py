@@ -97,6 +97,19 @@ def test_prints_the_scores_of_the_slice_shown(images):
     assert "A brain" in written
 
 
+def test_a_note_is_below_the_images_and_moves_nothing(images):
+    x0, xs = images
+    plain, noted = comparison(x0, xs), comparison(x0, xs, note="Simulated")
+    assert set(texts(noted)) - set(texts(plain)) == {"Simulated"}
+    (width, height), (same, higher) = (figure.get_size_inches() for figure in (plain, noted))
+    assert (same, higher > height) == (width, True)
+    # Distances from the upper edge in inches are the same.
+    for a, b in zip(plain.axes, noted.axes, strict=True):
+        assert (1 - a.get_position().y0) * height == pytest.approx((1 - b.get_position().y0) * higher)
+    note = next(text for text in noted.texts if text.get_text() == "Simulated")
+    assert note.get_position()[1] < min(axes.get_position().y0 for axes in noted.axes)
+
+
 def test_prints_the_scores_given(images):
     x0, xs = images
     written = " ".join(texts(comparison(x0, xs, scores={"upmri": {"psnr": 41.26}})))

@@ -21,7 +21,7 @@ def demo_command(
     as_json: Json = False,
 ) -> None:
     """Reconstruct a brain, undersampled 4× and 8× in simulation, with every classical method and upmri."""
-    from upmri.cli.demo import run_demo
+    from upmri.cli.demo import CAUTION, run_demo
 
     rows = run_demo(folder, progress=not quiet and not as_json)
     if as_json:
@@ -33,6 +33,7 @@ def demo_command(
             name = row["method"] if row["model"] is None else f"{row['method']} ({row['model']})"
             table.add_row(f"{row['acceleration']:g}×", Text(name), *scores)
         console.out.print(table)
+        console.say(CAUTION)
         console.say(f"Simulated coils, phase and noise; maps by ESPIRiT. Table, figures and report pages: {folder}")
 
 

@@ -53,6 +53,7 @@ def comparison(
     scores: Mapping[str, Mapping[str, float]] | None = None,
     error_gain: float = 5,
     title: str = "",
+    note: str = "",
     slice: int | None = None,  # noqa: A002
     wrap: int | None = None,
     light: bool = False,
@@ -76,8 +77,8 @@ def comparison(
         Name → {"psnr": …, "ssim": …}, printed under the name; by default the scores of the slice shown.
     error_gain
         Factor by which the errors are magnified.
-    title
-        Text above the figure.
+    title, note
+        Text above the figure, and text below it.
     slice
         Index of the slice to show; the middle one when None.
     wrap
@@ -106,12 +107,14 @@ def comparison(
     band = _HEAD + 2 * panel + _GAP + (_NOTE + panel if kspace else 0)
     head = _MARGIN / 2 + (_TITLE if title else 0)
     width = 2 * _MARGIN + (1 + length) * (_PANEL + _GAP) - _GAP
-    height = head + len(bands) * band + _MARGIN
+    height = head + len(bands) * band + _MARGIN + (_TITLE if note else 0)
     figure = Figure(figsize=(width, height), dpi=_DPI, facecolor=look.paper)
     canvas = FigureCanvasAgg(figure)
     if title:
         baseline = 1 - (_MARGIN + _TITLE / 2) / height
         figure.text(_MARGIN / width, baseline, title, color=look.ink, fontsize=12, fontweight="bold", va="center")
+    if note:
+        figure.text(_MARGIN / width, _TITLE / 2 / height, note, color=look.ink, fontsize=10.5, va="center")
     spectra = _Spectra.of(x0, xs) if kspace else None
     for i, here in enumerate(bands):
         above = head + i * band + _HEAD
