@@ -15,6 +15,7 @@ from torch import Tensor
 
 from upmri.core.errors import InputError
 from upmri.physics.nlinv import Nlinv, Solution
+from upmri.physics.sense import SenseOperator
 from upmri.physics.simulate import object_support
 
 # Samples used in each direction: coils are smooth, so that outer samples show little but noise.
@@ -26,6 +27,8 @@ _FINISH = Nlinv(steps=10, alpha=2**-5, width=2.5)
 _WINDOW = 0.35
 # Least share of the energy within a quarter of the matrix around DC; white noise has 1/4.
 _CENTRE = 0.5
+# λ of the image that shows where the object is.
+_DAMPING = 0.01
 
 
 def joint_maps(kspace: Tensor, mask: Tensor) -> Tensor:
@@ -46,16 +49,17 @@ def joint_maps(kspace: Tensor, mask: Tensor) -> Tensor:
     low = _middle(_middle(kspace, -1), -2)
     sampled = _middle(mask.to(kspace.device), -1)
     sampled = sampled if mask.shape[-2] == 1 else _middle(sampled, -2)
+    small: tuple[int, int] = (low.shape[-2], low.shape[-1])
     window = _first_window(low, lines=mask.shape[-2] == 1)
     found: Solution | None = None
     for invert in _SEARCH:
         found = invert(low, sampled, window)
-        window = _object(found, (low.shape[-2], low.shape[-1])).to(low.real)
+        window = _object(found.image * _length(found.coils(small))[:, 0]).to(low.real)
     found = _FINISH(low, sampled, window, begin=found)
-    coils = found.coils(shape)
-    inside = nnf.interpolate(_object(found, (low.shape[-2], low.shape[-1]))[:, None].float(), shape) > 0
-    length = torch.view_as_real(coils).square().sum((1, 4)).sqrt()[:, None]
-    return torch.where(inside.to(coils.device), coils / length.clamp_min(1e-30), 0)
+    operator = SenseOperator(_unit(found.coils(small)), sampled)
+    image = operator.solve(operator.adjoint(low), _DAMPING)  # less noisy than that of the inversion
+    inside = nnf.interpolate(_object(image)[:, None].float(), shape) > 0
+    return torch.where(inside.to(low.device), _unit(found.coils(shape)), 0)
 
 
 def _check(kspace: Tensor) -> None:
@@ -86,8 +90,16 @@ def _first_window(low: Tensor, *, lines: bool) -> Tensor:
     return (torch.ones_like(down) if lines else down)[None, :, None] * across
 
 
-def _object(found: Solution, shape: tuple[int, int]) -> Tensor:
+def _object(image: Tensor) -> Tensor:
     """Where the object is, bool (slice, H, W), on the CPU."""
-    coils = found.coils(shape)
-    magnitude = (found.image.abs() * torch.view_as_real(coils).square().sum((1, 4)).sqrt()).cpu()
-    return object_support(magnitude / magnitude.flatten(1).quantile(0.999, dim=1)[:, None, None])
+    magnitude = image.abs().cpu()
+    return object_support(magnitude / magnitude.flatten(1).quantile(0.999, dim=1)[:, None, None].clamp_min(1e-30))
+
+
+def _unit(coils: Tensor) -> Tensor:
+    """Coils over (Σ|c|²)^½."""
+    return coils / _length(coils).clamp_min(1e-30)
+
+
+def _length(coils: Tensor) -> Tensor:
+    return torch.view_as_real(coils).square().sum((1, 4)).sqrt()[:, None]
