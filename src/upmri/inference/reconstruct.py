@@ -48,8 +48,9 @@ def reconstruct(
     ----------
     scan
         A scan, or its k-space ([slice,] coil, readout, phase). Coil maps are estimated in the best way it offers when
-        it has none (see :func:`upmri.estimate_maps`), and σ₀ where the method needs it. Or a :class:`~upmri.physics.problem.Problem` with an operator of
-        your own, reconstructed on its device and with its seeds.
+        it has none (see :func:`upmri.estimate_maps`), and σ₀ where the method needs it. Or a
+        :class:`~upmri.physics.problem.Problem` with an operator of your own, reconstructed on its device and with its
+        seeds.
     method
         A name out of :func:`upmri.methods`, a class or an instance.
     model

@@ -121,7 +121,7 @@ def espirit(
 
 
 def centre(block: Tensor, calibration: int = 24) -> Tensor:
-    """Return the central part of a block: at most ``calibration`` lines, and rows to make up for lines that are missing."""
+    """Return the centre of a block: at most ``calibration`` lines, and rows to make up for lines that are missing."""
     rows, columns = block.shape[-2:]
     columns_kept = min(columns, calibration)
     rows_kept = min(rows, math.ceil(calibration**2 / max(1, columns_kept)))

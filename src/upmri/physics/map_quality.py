@@ -23,9 +23,9 @@ _POSITIONS = 48
 # λ of the image whose data are compared where there are no calibration lines.
 _DAMPING = 1e-3
 # Unexplained share from which on maps are doubtful, and poor; with calibration lines, and without. On simulated
-# validation scans right maps leave 0.015 at most (8 lines or more; 4 lines: 0.03), and 0.002 without lines. Maps shifted
-# by 6 % of the field of view leave 0.024 to 0.063, and 0.002 (4 coils, random lines) to 0.08; maps of another array 0.5
-# to 0.8, and 0.05 (4 coils) to 0.8. An error of 3 % is not found.
+# validation scans (4 to 16 coils) right maps leave 0.015 at most (8 lines or more; 4 lines: 0.03), and 0.002 without
+# lines. Maps shifted by 6 % of the field of view leave 0.024 to 0.071, and 0.002 (4 coils, random lines) to 0.08; those
+# of another array 0.5 to 0.8, and 0.05 (4 coils) to 0.8. A shift by 3 % is often not found.
 _DOUBTFUL, _POOR = (0.02, 0.01), (0.07, 0.04)
 
 

@@ -115,7 +115,9 @@ def maps_of_reference(scan: Scan, reference: Scan, **settings: Any) -> Tensor:
     if len(reference) not in (1, len(scan)):
         raise InputError(f"expected 1 slice or {len(scan)}, as the scan has, got {len(reference)}", field="reference")
     grid = _grid(scan, reference)
-    maps = torch.stack([_reference_slice(*one, grid, settings) for one in zip(reference.kspace, reference.mask, strict=True)])
+    maps = torch.stack(
+        [_reference_slice(*one, grid, settings) for one in zip(reference.kspace, reference.mask, strict=True)]
+    )
     return _middle(maps, scan.matrix).expand_as(scan.kspace).contiguous()
 
 

@@ -145,15 +145,14 @@ class _Model:
         """State of an image and, as far as these waves can show them, of coils."""
         x = torch.fft.ifftshift(image, _PLANE) / self.window.clamp_min(1 / _MOST)
         rows, columns = (
-            (new - old[:, None]).abs().argmin(0)
-            for new, old in zip(self.frequencies, near.frequencies, strict=True)
+            (new - old[:, None]).abs().argmin(0) for new, old in zip(self.frequencies, near.frequencies, strict=True)
         )
         spectrum = near.spectrum[..., rows[:, None], columns]
         a = spectrum / self.weights.clamp_min(self.weights.max() / _MOST)
         return torch.cat([torch.where(self.window > 0, x, 0).flatten(1), a.flatten(1)], -1)[:, None]
 
     def split(self, state: Tensor) -> tuple[Tensor, Tensor]:
-        """x (slice, H, W) and a (slice, coil, frequency, frequency)."""
+        """X (slice, H, W) and a (slice, coil, frequency, frequency)."""
         pixels = self.shape[0] * self.shape[1]
         a = state[..., pixels:].reshape(-1, self.coils, *self.weights.shape)
         return state[..., :pixels].reshape(-1, *self.shape), a

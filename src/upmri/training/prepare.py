@@ -18,8 +18,8 @@ from upmri.core.progress import bar
 from upmri.core.scan import Scan
 from upmri.formats import atomic
 from upmri.physics.contrast import vary, with_fat
-from upmri.physics.maps import estimate_maps
 from upmri.physics.fourier import ifft2c
+from upmri.physics.maps import estimate_maps
 from upmri.physics.masks import seed_for
 from upmri.physics.problem import Problem
 from upmri.physics.simulate import simulate
