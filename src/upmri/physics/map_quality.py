@@ -11,7 +11,6 @@ import torch
 import torch.nn.functional as nnf
 from torch import Tensor
 
-from upmri.physics.espirit import MIN_LINES
 from upmri.physics.masks import calibration_lines, calibration_region
 from upmri.physics.sense import SenseOperator
 
@@ -19,12 +18,14 @@ Verdict = Literal["good", "doubtful", "poor"]
 
 # Lines around DC that are compared, and the fewest positions of the image along each axis.
 _LINES = 24
+# Fewest calibration lines whose low-resolution images are still nearly multiples of the maps.
+_FEWEST = 8
 _POSITIONS = 48
 # λ of the image whose data are compared where there are no calibration lines.
 _DAMPING = 1e-3
 # Unexplained share from which on maps are doubtful, and poor; with calibration lines, and without. On simulated
-# validation scans (4 to 16 coils) right maps leave 0.015 at most (8 lines or more; 4 lines: 0.03), and 0.002 without
-# lines. Maps shifted by 6 % of the field of view leave 0.024 to 0.071, and 0.002 (4 coils, random lines) to 0.08; those
+# validation scans (4 to 16 coils) right maps leave 0.015 at most, and 0.002 without
+# lines. Maps shifted by 6 % of the field of view leave 0.024 to 0.063, and 0.002 (4 coils, random lines) to 0.08; those
 # of another array 0.5 to 0.8, and 0.05 (4 coils) to 0.8. A shift by 3 % is often not found.
 _DOUBTFUL, _POOR = (0.02, 0.01), (0.07, 0.04)
 
@@ -48,7 +49,7 @@ class Quality:
 def assess(kspace: Tensor, mask: Tensor, maps: Tensor) -> list[Quality | None]:
     """Return how well maps suit the data of each slice; None for slices without samples.
 
-    With calibration lines: low-resolution coil images v of theirs, with a Hann window in k-space, are projected on the
+    With eight calibration lines or more: low-resolution coil images v of theirs, with a Hann window in k-space, are projected on the
     maps, Σ_r |v − S S* v|² / Σ_r |v|². What is outside the maps' support is not explained, except at its edge, to
     which low resolution spreads the object. Without: the SENSE image x of all lines, Σ |y − A x|² / Σ |y|² over the
     samples around DC.
@@ -63,12 +64,12 @@ def assess(kspace: Tensor, mask: Tensor, maps: Tensor) -> list[Quality | None]:
     sampled = mask.cpu()
     lines = [calibration_lines(one, kspace.shape[-2]) for one in sampled]
     shares = [
-        (_projection if count >= MIN_LINES else _misfit)(*one)
+        (_projection if count >= _FEWEST else _misfit)(*one)
         for count, *one in zip(lines, kspace, sampled, maps, strict=True)
     ]
     empty = (~sampled.flatten(1).any(1)).tolist()
     known = zip(empty, lines, torch.stack(shares).tolist(), strict=True)
-    return [None if nothing else _judged(share, calibrated=count >= MIN_LINES) for nothing, count, share in known]
+    return [None if nothing else _judged(share, calibrated=count >= _FEWEST) for nothing, count, share in known]
 
 
 def worst(found: Iterable[Quality | None]) -> Quality | None:
