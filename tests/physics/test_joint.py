@@ -64,6 +64,7 @@ def test_k_space_whose_centre_is_in_a_corner_is_refused(full):
     assert error.value.field == "kspace"
 
 
+@pytest.mark.soak
 def test_real_brain(data):
     """Every second line of a real brain: maps explain the lines that were not sampled."""
     scan = upmri.load(data / "scans" / "invivo_brain_16ch_kspace.npy")
