@@ -61,7 +61,7 @@ def find_maps(
     for i, (one, lines) in enumerate(zip(kspace, mask, strict=True)):
         if bool(lines.any()) or not bool(mask.any()):  # a slice without samples, among others, has no maps
             rows, columns = calibration_region(lines, one.shape[-2])
-            blocks[i] = centre(one[:, rows, columns], calibration)
+            blocks[i] = central_block(one[:, rows, columns], calibration)
     together = kspace.device.type != "cpu"
     for _, same in groupby(blocks, lambda i: tuple(blocks[i].shape) if together else i):
         which = list(same)
@@ -120,7 +120,7 @@ def espirit(
     return maps
 
 
-def centre(block: Tensor, calibration: int = 24) -> Tensor:
+def central_block(block: Tensor, calibration: int = 24) -> Tensor:
     """Return the centre of a block: at most ``calibration`` lines, and rows to make up for lines that are missing."""
     rows, columns = block.shape[-2:]
     columns_kept = min(columns, calibration)

@@ -50,9 +50,9 @@ def assess(kspace: Tensor, mask: Tensor, maps: Tensor) -> list[Quality | None]:
     """Return how well maps suit the data of each slice; None for slices without samples.
 
     With eight calibration lines or more: low-resolution coil images v of theirs, with a Hann window in k-space, are
-    projected on the maps, Σ_r |v − S S* v|² / Σ_r |v|². What is outside the maps' support is not explained, except at its edge, to
-    which low resolution spreads the object. Without: the SENSE image x of all lines, Σ |y − A x|² / Σ |y|² over the
-    samples around DC.
+    projected on the maps, Σ_r |v − S S* v|² / Σ_r |v|². What is outside the maps' support is not explained, except at
+    its edge, to which low resolution spreads the object. Without: the SENSE image x of all lines,
+    Σ |y − A x|² / Σ |y|² over the samples around DC.
 
     Parameters
     ----------

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from upmri.core.errors import InputError
 from upmri.core.scan import Scan
-from upmri.physics.espirit import MIN_LINES, centre, espirit, find_maps
+from upmri.physics.espirit import MIN_LINES, central_block, espirit, find_maps
 from upmri.physics.frames import average_over_time, places
 from upmri.physics.joint import joint_maps
 from upmri.physics.masks import calibration_lines, calibration_region
@@ -160,7 +160,7 @@ def _grid(scan: Scan, reference: Scan) -> tuple[int, int]:
 def _reference_slice(kspace: Tensor, mask: Tensor, grid: tuple[int, int], settings: dict[str, Any]) -> Tensor:
     rows, columns = calibration_region(mask, kspace.shape[-2])
     options = dict(settings)
-    block = centre(kspace[:, rows, columns], options.pop("calibration", 24))
+    block = central_block(kspace[:, rows, columns], options.pop("calibration", 24))
     try:
         return espirit(block, grid, **options)
     except InputError as error:
