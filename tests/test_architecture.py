@@ -15,7 +15,7 @@ SOURCE = ROOT / "src" / "upmri"
 ROLES = {"recognise", "open_source", "read_config", "register", "write"}
 # A method or network and its physics have the name that the literature gives both.
 LITERATURE = {"modl", "sense", "varnet"}
-COMMANDS = {"benchmark", "doctor", "report"}
+COMMANDS = {"benchmark", "doctor", "maps", "report"}
 REGISTRIES = {"registry"}
 
 

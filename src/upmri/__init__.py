@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from upmri.formats import load
     from upmri.inference.plugins import register
     from upmri.inference.reconstruct import reconstruct
-    from upmri.physics.espirit import estimate_maps
+    from upmri.physics.maps import estimate_maps
     from upmri.physics.problem import Problem
     from upmri.physics.simulate import simulate
     from upmri.training.loop import train
@@ -54,7 +54,7 @@ _MODULES = {
     "Reconstruction": "upmri.core.scan:Reconstruction",
     "Scan": "upmri.core.scan:Scan",
     "adapt": "upmri.training.site:adapt",
-    "estimate_maps": "upmri.physics.espirit:estimate_maps",
+    "estimate_maps": "upmri.physics.maps:estimate_maps",
     "evaluate": "upmri.evaluation:evaluate",
     "info": "upmri.evaluation.info:info",
     "load": "upmri.formats:load",

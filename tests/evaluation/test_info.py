@@ -67,16 +67,14 @@ def test_notes():
     hollow = np.ones((2, 24, 24), np.complex64)
     hollow[..., 8:16] = 0
     facts = info(hollow)
-    assert (facts["calibration"], facts["noise"], facts["noise_from"]) == ([0, 0], None, None)
-    noise, lines = facts["notes"]
-    assert "noise level" in noise
-    assert "0 calibration lines" in lines
+    assert (facts["calibration"], facts["noise_from"]) == ([0, 0], "lines of the middle slice")
+    assert (facts["maps_from"], facts["maps_quality"]) == (None, None)
+    assert "No coil maps: there are no calibration lines" in facts["notes"][0]
     few = np.zeros((2, 24, 24), np.complex64)
     few[..., 12:14] = 1
     facts = info(upmri.Scan(kspace=few, noise=0.1, meta={"nominal_acceleration": 8}))
-    nominal, lines = facts["notes"]
-    assert "8×" in nominal
-    assert "2 calibration lines" in lines
+    assert "8×" in facts["notes"][0]
+    assert "No coil maps" in facts["notes"][1]  # a signal that does not fall off along the readout is none
     assert facts["meta"] == {"nominal_acceleration": 8}
 
 
@@ -96,3 +94,15 @@ def test_an_empty_middle_slice_is_refused(slices):
     with pytest.raises(InputError) as error:
         info(kspace)
     assert error.value.field == "mask"
+
+
+def test_where_maps_are_from_and_how_good_they_are():
+    scan = upmri.simulate(upmri.demo.brain()[:1], coils=6, acceleration=2, acs=16, noise=0.003)
+    bare = upmri.Scan(kspace=scan.kspace)
+    for one, way in ((scan, "given"), (bare, "calibration lines")):
+        facts = info(one)
+        assert (facts["maps_from"], facts["maps_quality"]) == (way, "good")
+        assert 0 < facts["maps_unexplained"] < 0.02
+    wrong = info(upmri.Scan(kspace=scan.kspace, maps=scan.maps.roll(1, 1)))
+    assert wrong["maps_quality"] == "poor"
+    assert any("maps are poor" in note for note in wrong["notes"])

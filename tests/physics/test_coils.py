@@ -87,8 +87,16 @@ def test_noise_scales_with_the_data():
     assert torch.allclose(estimate_noise(louder), 1000 * estimate_noise(scan), rtol=1e-3)
 
 
-def test_no_calibration_lines(rng):
-    kspace = rng(1, 4, 32, 32) * (torch.arange(32) % 4 == 1)
+@pytest.mark.parametrize(("sigma", "echo"), [(0.003, 96), (0.03, 96), (0.03, 70)])  # 70: an asymmetric echo
+def test_without_calibration_lines_all_lines_give_the_noise(sigma, echo):
+    full = upmri.simulate(upmri.demo.brain()[:1], coils=8, acceleration=1, acs=0, noise=sigma)
+    taken = (torch.arange(96) % 2 == 1) & (torch.arange(96)[:, None] < echo)
+    assert abs(estimate_noise(upmri.Scan(kspace=full.kspace * taken)).item() / sigma - 1) < 0.1
+
+
+def test_points_without_a_calibration_block(rng):
+    kspace = rng(1, 4, 32, 32) * (torch.rand(32, 32, generator=torch.Generator().manual_seed(0)) < 0.5)
+    kspace[..., 16, 16] = 0
     with pytest.raises(InputError) as error:
         estimate_noise(upmri.Scan(kspace=kspace))
     assert error.value.field == "noise"

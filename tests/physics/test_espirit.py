@@ -4,8 +4,9 @@ import torch
 import upmri
 from upmri.core.errors import InputError
 from upmri.physics import espirit as module
-from upmri.physics.espirit import espirit, estimate_maps
+from upmri.physics.espirit import espirit
 from upmri.physics.fourier import fft2c, ifft2c
+from upmri.physics.maps import estimate_maps
 
 sigpy_mri = pytest.importorskip("sigpy.mri")
 

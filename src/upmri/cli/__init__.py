@@ -13,11 +13,11 @@ from upmri.cli import console
 from upmri.core import memory
 from upmri.core.version import __version__
 
-from upmri.cli import scans, recon, report, learn, benchmark, serve, doctor  # isort: skip  # the order of `--help`
+from upmri.cli import scans, recon, maps, report, learn, benchmark, serve, doctor  # isort: skip  # the order of `--help`
 from upmri.cli.options import app
 from upmri.core.errors import InputError
 
-__all__ = ["app", "benchmark", "doctor", "learn", "main", "recon", "report", "scans", "serve"]
+__all__ = ["app", "benchmark", "doctor", "learn", "main", "maps", "recon", "report", "scans", "serve"]
 
 _INTERRUPTED = 130  # exit status after Ctrl-C, as in a shell
 _DISK = (errno.EACCES, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.ENAMETOOLONG, errno.ENOSPC, errno.EPERM, errno.EROFS)

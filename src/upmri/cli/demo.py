@@ -46,7 +46,7 @@ def run_demo(folder: Path, *, progress: bool) -> list[dict[str, Any]]:
     from upmri.formats import atomic
     from upmri.inference.reconstruct import reconstruct
     from upmri.methods import DEFAULT, find_method, method_names
-    from upmri.physics.espirit import estimate_maps
+    from upmri.physics.maps import estimate_maps
     from upmri.physics.simulate import simulate
 
     try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import typer
@@ -68,6 +69,10 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but er
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace files that exist already.")]
 Seed = Annotated[int, typer.Option(help="Random seed; the same seed gives the same result.")]
 Mirrors = Annotated[bool, typer.Option("--mirrors", help="Average over the scan's mirror images: better, 4× slower.")]
+Reference = Annotated[
+    Path | None,
+    typer.Option(help="K-space of a reference scan with the same coils and field of view, to estimate coil maps from."),
+]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, …")]
 
 

@@ -10,15 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from upmri.cli import console
-from upmri.cli.options import Device, Json, Mirrors, Overwrite, Quiet, Seed, Trusted, app, byte_limit
+from upmri.cli.options import Device, Json, Mirrors, Overwrite, Quiet, Reference, Seed, Trusted, app, byte_limit
 from upmri.core.errors import InputError
 from upmri.methods import DEFAULT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
 
-    from upmri.core.scan import Reconstruction, Scan
-    from upmri.formats.source import Source
+    from upmri.core.scan import Reconstruction
 
 
 @app.command("recon")
@@ -32,6 +30,11 @@ def recon_command(
             help="Weights: one of `upmri models`, or a file; by default those that suit the scan.",
         ),
     ] = None,
+    maps: Annotated[
+        Path | None,
+        typer.Option(help="Coil maps: .npy or .cfl of maps, or a scan that has some (.h5, .npz)."),
+    ] = None,
+    reference: Reference = None,
     slices: Annotated[str | None, typer.Option(help="Slices to reconstruct, as in 3:7.")] = None,
     steps: Annotated[int | None, typer.Option(help="Number of iterations, for iterative methods.")] = None,
     samples: Annotated[
@@ -85,6 +88,7 @@ def recon_command(
     from upmri.evaluation import report
     from upmri.formats import atomic, nifti
     from upmri.inference.choice import build_method
+    from upmri.inference.mapped import MappedSlices
     from upmri.inference.reconstruct import reconstruct_slices
 
     settings: dict[str, Any] = {
@@ -94,7 +98,11 @@ def recon_command(
     with console.warnings_shown(quiet=quiet):
         build_method(method, **settings)  # a wrong setting is reported before anything is read
     limit = byte_limit(max_gib)
-    inputs = scans if model is None else [*scans, Path(model)]
+    inputs = [*scans, *(Path(other) for other in (model, maps, reference) if other is not None)]
+    if maps is not None and reference is not None:
+        raise InputError("expected --maps or --reference, got both", field="--maps")
+    given = None if maps is None else formats.load_maps(maps, max_bytes=limit)
+    other_scan = None if reference is None else formats.load(reference, max_bytes=limit)
     results, failed = [], False
     for path, destination in zip(scans, _targets(scans, target), strict=True):
         try:
@@ -111,9 +119,9 @@ def recon_command(
                 with stage("opening"):
                     source = formats.open_source(path, max_bytes=limit)
                 with source, console.warnings_shown(quiet=quiet):
-                    wanted = source.indices(slices)
+                    each = MappedSlices(source, slices, maps=given, reference=other_scan)
                     rec = reconstruct_slices(
-                        source.each(slices), len(wanted), method, read=_reader(source, wanted),
+                        each, len(each), method, read=each.read,
                         check=check, seed=seed, device=device, progress=not quiet and not as_json, **settings
                     )  # fmt: skip
                 with stage("writing"):
@@ -135,11 +143,6 @@ def recon_command(
         typer.echo(json.dumps(results, indent=2))
     if failed:
         raise typer.Exit(2)
-
-
-def _reader(source: Source, wanted: range) -> Callable[[int], Scan]:
-    """Return a function that reads one of the wanted slices."""
-    return lambda number: source.read_one(wanted[number], wanted)
 
 
 def _targets(scans: list[Path], target: Path | None) -> list[Path]:
@@ -186,6 +189,9 @@ def _line(result: dict[str, Any]) -> str:
     model = result["settings"].get("model")
     weights = "" if model is None else f" with weights {model}"
     gain = result["settings"].get("held_out_gain")
+    quality = result["settings"].get("maps_quality")
+    if quality in ("doubtful", "poor"):
+        scores += f"; coil maps ({result['settings']['maps_from']}): {quality}"
     weights += "" if gain is None else f" ({gain:+.1f} dB over SENSE on held-out lines)"
     made = result["settings"].get("adaptation")
     if made is not None:

@@ -64,11 +64,22 @@ def _lines(facts: dict[str, Any]) -> list[tuple[str, Any]]:
         "acceleration": f"{facts['acceleration']:.2f}×",
         "calibration": f"{lines} line{'s' * (lines != 1)} of {readout} samples",
         "noise": noise,
+        "maps_from": "unknown" if facts["maps_from"] is None else facts["maps_from"],
+        "maps_quality": _quality(facts),
         **{key: "yes" if facts[key] else "no" for key in ("maps", "reference", "geometry")},
     }
-    pairs = [(key, shown.get(key, value)) for key, value in facts.items() if key not in ("noise_from", "meta", "notes")]
+    pairs = [
+        (key, shown.get(key, value))
+        for key, value in facts.items()
+        if key not in ("noise_from", "maps_unexplained", "meta", "notes")
+    ]
     pairs += [(f"meta {key}", value) for key, value in facts["meta"].items()]
     return pairs + [("note", note) for note in facts["notes"]]
+
+
+def _quality(facts: dict[str, Any]) -> str:
+    share = facts["maps_unexplained"]
+    return "unknown" if share is None else f"{facts['maps_quality']} ({share:.1%} of the data unexplained)"
 
 
 def _product(numbers: Sequence[float]) -> str:

@@ -10,8 +10,10 @@ from torch import Tensor
 from upmri.core.errors import InputError
 from upmri.core.scan import Scan
 from upmri.physics.coils import estimate_noise
-from upmri.physics.espirit import MIN_LINES
-from upmri.physics.masks import calibration_region
+from upmri.physics.frames import places
+from upmri.physics.map_quality import assess, worst
+from upmri.physics.maps import choose_maps, named
+from upmri.physics.masks import calibration_lines, calibration_region
 
 
 def info(scan: Scan | Any) -> dict[str, Any]:
@@ -33,6 +35,9 @@ def info(scan: Scan | Any) -> dict[str, Any]:
         - ``mask``, "lines" or "2-D", and ``acceleration``
         - ``calibration``, the fully sampled block around the centre of k-space, [readout, phase]
         - ``noise``, σ₀ or None, and ``noise_from``, where it is from
+        - ``maps_from``, where its coil maps are from, or would be when it is reconstructed, ``maps_unexplained``, the
+          share of the data around DC that they leave unexplained, and ``maps_quality``, "good", "doubtful" or "poor";
+          None where they cannot be estimated
         - ``maps``, ``reference``, ``geometry``: whether coil maps, a reference image and the position and orientation
           in the patient are known
         - ``meta``, whatever else the file holds
@@ -62,6 +67,7 @@ def _describe(middle: Scan, slices: int, kind: str, file: str | None) -> dict[st
         raise InputError("nothing was sampled in the middle slice, which is described", field="mask")
     rows, columns = calibration_region(middle.mask[0], middle.matrix[0])
     noise, noise_from, notes = _noise(middle)
+    mapped, more = _maps(middle, slices)
     calibration = [rows.stop - rows.start, columns.stop - columns.start]
     return {
         "name": middle.name,
@@ -76,11 +82,12 @@ def _describe(middle: Scan, slices: int, kind: str, file: str | None) -> dict[st
         "calibration": calibration,
         "noise": noise,
         "noise_from": noise_from,
+        **mapped,
         "maps": middle.maps is not None,
         "reference": middle.reference is not None,
         "geometry": "geometry" in middle.meta,
         "meta": middle.meta,
-        "notes": notes + _notes(middle, min(calibration)),
+        "notes": notes + _notes(middle) + more,
     }
 
 
@@ -89,12 +96,36 @@ def _noise(middle: Scan) -> tuple[float | None, str | None, list[str]]:
     if middle.noise is not None:
         return float(f"{middle.noise:.4g}"), "scan", []
     try:
-        return float(f"{estimate_noise(middle).item():.4g}"), "calibration lines of the middle slice", []
+        sigma = float(f"{estimate_noise(middle).item():.4g}")
+        kind = "calibration lines" if calibration_lines(middle.mask[0], middle.matrix[0]) >= 3 else "lines"
+        return sigma, f"{kind} of the middle slice", []
     except InputError as error:
         return None, None, [f"The noise level is not known and cannot be estimated: {error.message}."]
 
 
-def _notes(middle: Scan, calibration: int) -> list[str]:
+def _maps(middle: Scan, slices: int) -> tuple[dict[str, Any], list[str]]:
+    """Return where coil maps are from and how well they suit the middle slice, and notes."""
+    try:
+        if middle.maps is not None:
+            maps, way = middle.maps, middle.meta.get("maps_from", "given")
+        else:
+            maps, ways = choose_maps(middle.kspace, middle.mask)
+            way = named(ways)
+        found = worst(assess(middle.kspace, middle.mask, maps))
+    except InputError as error:
+        return {"maps_from": None, "maps_unexplained": None, "maps_quality": None}, [f"No coil maps: {error.message}."]
+    share, verdict = (None, None) if found is None else (float(f"{found.unexplained:.3g}"), found.verdict)
+    notes = []
+    if way == "joint estimation" and places(middle.meta, slices) is not None:
+        notes.append("There are several frames: if their average has calibration lines, coil maps are from it instead.")
+    if verdict in ("doubtful", "poor"):
+        notes.append(
+            f"The coil maps are {verdict}: {share:.1%} of the data around the centre are not explained by them."
+        )
+    return {"maps_from": way, "maps_unexplained": share, "maps_quality": verdict}, notes
+
+
+def _notes(middle: Scan) -> list[str]:
     notes = []
     nominal = middle.meta.get("nominal_acceleration")
     if nominal is not None:
@@ -103,6 +134,4 @@ def _notes(middle: Scan, calibration: int) -> list[str]:
         notes.append("All of k-space was sampled.")
     if middle.coils == 1:
         notes.append("There is one coil: parallel imaging needs several.")
-    elif middle.maps is None and calibration < MIN_LINES:
-        notes.append(f"There are {calibration} calibration lines; coil maps by ESPIRiT need {MIN_LINES}.")
     return notes

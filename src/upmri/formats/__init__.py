@@ -17,6 +17,7 @@ from upmri.core.scan import Reconstruction, Scan
 from upmri.formats import atomic, guard, images, reading, registry
 from upmri.formats.child import remote
 from upmri.formats.guard import MAX_BYTES
+from upmri.formats.map_files import check_maps_target, load_maps, save_maps
 from upmri.formats.registry import Writer, register
 from upmri.formats.source import Reader, SliceSelection, Source
 
@@ -26,13 +27,16 @@ __all__ = [
     "SliceSelection",
     "Source",
     "Writer",
+    "check_maps_target",
     "check_target",
     "load",
     "load_images",
+    "load_maps",
     "load_reconstruction",
     "open_source",
     "register",
     "save",
+    "save_maps",
     "suffixes",
 ]
 

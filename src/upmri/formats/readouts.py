@@ -258,7 +258,7 @@ class ReadoutSource(Source):
 
     def _maps(self, frame: int) -> Tensor | None:
         """Return coil maps from separate calibration lines of the same slice; None if there are too few."""
-        from upmri.physics.espirit import estimate_maps
+        from upmri.physics.espirit import find_maps
 
         number = int(self._frames[frame, -1])
         if self._last_maps is None or self._last_maps[0] != number:
@@ -267,7 +267,7 @@ class ReadoutSource(Source):
             if len(rows):
                 kspace, counts = self._lines(rows)
                 with suppress(InputError):
-                    maps = estimate_maps(Scan(kspace=self._whitened(kspace), mask=counts > 0)).maps
+                    maps = find_maps(self._whitened(kspace)[None], (counts > 0)[None, None])
             self._last_maps = (number, maps)
         return self._last_maps[1]
 

@@ -6,7 +6,11 @@ import warnings
 from dataclasses import dataclass, field
 from typing import Any
 
+from upmri.physics.map_quality import Quality, assess, worst
+from upmri.physics.maps import named
+from upmri.physics.problem import Problem
 from upmri.physics.quality import Notes
+from upmri.physics.sense import SenseOperator
 
 
 @dataclass
@@ -23,9 +27,15 @@ class Findings:
         Coils that were left out in any slice, and their faults.
     normalised
         Numbers of the slices whose maps were normalised.
+    maps_from
+        Where the coil maps are from.
+    maps_quality
+        How well they suit the data, in the worst slice.
     """
 
     count: int = 0
+    maps_from: list[str] = field(default_factory=list)
+    maps_quality: Quality | None = None
     empty: list[int] = field(default_factory=list)
     left_out: dict[int, str] = field(default_factory=dict)
     normalised: list[int] = field(default_factory=list)
@@ -52,6 +62,21 @@ class Findings:
         self.empty += [first + i for i in notes.empty]
         self.normalised += [first + i for i in notes.normalised]
 
+    def check_maps(self, problem: Problem) -> None:
+        """Note where the maps of the next slices are from and how well they suit; the first poor ones are a warning."""
+        operator = problem.operator
+        if not isinstance(operator, SenseOperator):
+            return
+        before = self.maps_quality
+        found = assess(problem.data, problem.lines, operator.maps)
+        self.maps_quality = after = worst([before, *found])
+        self.maps_from += [way for way in dict.fromkeys(problem.maps_from) if way not in self.maps_from]
+        if after is not None and after.verdict == "poor" and (before is None or before.verdict != "poor"):
+            _warn(
+                f"maps ({', '.join(self.maps_from)}): {after.unexplained:.0%} of the data around the centre of k-space "
+                "cannot be explained with them; are they of this scan, and is its field of view the same?"
+            )
+
     def warn_of_empty(self) -> None:
         """Name the slices without samples in one warning, when the last slice is done."""
         if self.empty:
@@ -59,10 +84,15 @@ class Findings:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What was found, as settings of the result; nothing if all is well."""
+        """What was found, as settings of the result."""
         coils = sorted(self.left_out)
         found = {"empty_slices": self.empty, "left_out_coils": coils, "normalised_maps": self.normalised}
-        return {name: list(numbers) for name, numbers in found.items() if numbers}
+        settings: dict[str, Any] = {name: list(numbers) for name, numbers in found.items() if numbers}
+        if self.maps_quality is not None:
+            settings["maps_from"] = named(self.maps_from)
+            settings["maps_unexplained"] = float(f"{self.maps_quality.unexplained:.3g}")
+            settings["maps_quality"] = self.maps_quality.verdict
+        return settings
 
 
 def _warn(text: str) -> None:

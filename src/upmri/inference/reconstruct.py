@@ -25,6 +25,7 @@ from upmri.inference.scan_session import Session, in_units_of_the_data, joined
 from upmri.methods.base import Estimate, Method
 from upmri.methods.prior import Prior
 from upmri.methods.registry import DEFAULT
+from upmri.physics.maps import with_average_maps
 from upmri.physics.problem import Problem
 
 
@@ -47,9 +48,10 @@ def reconstruct(
     Parameters
     ----------
     scan
-        A scan, or its k-space ([slice,] coil, readout, phase). Coil maps are estimated from its calibration lines when
-        it has none, and σ₀ where the method needs it. Or a :class:`~upmri.physics.problem.Problem` with an operator of
-        your own, reconstructed on its device and with its seeds.
+        A scan, or its k-space ([slice,] coil, readout, phase). Coil maps are estimated in the best way it offers when
+        it has none (see :func:`upmri.estimate_maps`), and σ₀ where the method needs it. Or a
+        :class:`~upmri.physics.problem.Problem` with an operator of your own, reconstructed on its device and with its
+        seeds.
     method
         A name out of :func:`upmri.methods`, a class or an instance.
     model
@@ -78,6 +80,8 @@ def reconstruct(
         In the units of the scan. What was wrong with the scan is a warning and stands in ``settings``: coils that were
         left out because they are dead, noisy or spiking (``left_out_coils``), slices without samples, whose image is 0
         (``empty_slices``), and maps that had to be normalised (``normalised_maps``, slices). All count from 0.
+        ``maps_from`` says where the coil maps are from, ``maps_unexplained`` which share of the data around DC they
+        leave unexplained in the worst slice, and ``maps_quality`` whether that is good, doubtful or poor.
 
     Examples
     --------
@@ -92,6 +96,7 @@ def reconstruct(
         return _reconstruct_problem(scan, method, chosen, check=check, progress=progress)
     if isinstance(scan, Tensor | np.ndarray):
         scan = Scan(kspace=scan)  # type: ignore[arg-type]  # an array becomes a tensor
+    scan = with_average_maps(scan)
     slices = (scan[i] for i in range(len(scan)))
     return reconstruct_slices(
         slices, len(scan), method,

@@ -109,6 +109,8 @@ class Session:
         """Reconstruct scans of one shape together; where memory is too small for that, one half after the other."""
         try:
             problem = Problem.from_scans(scans, self.device, self.seed)
+            with stage("coil maps"):
+                self.findings.check_maps(problem)
             if self.facts is None:
                 self._complete(problem)
             with stage("other"):

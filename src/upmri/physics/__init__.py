@@ -13,8 +13,9 @@ if TYPE_CHECKING:
 __all__ = ["IdentityOperator", "Operator", "Problem", "SenseOperator"]
 
 _MODULES = {
-    "coils", "contrast", "derivatives", "espirit", "fourier", "masks", "operator", "phantom", "problem",
-    "receive_array", "refine_maps", "sense", "simulate", "solve", "tensors", "wavelet"
+    "coils", "contrast", "derivatives", "espirit", "fourier", "frames", "joint", "map_quality", "maps", "masks",
+    "nlinv", "operator", "phantom", "problem", "receive_array", "refine_maps", "sense", "simulate", "solve", "tensors",
+    "wavelet"
 }  # fmt: skip
 _NAMES = {"IdentityOperator": "operator", "Operator": "operator", "Problem": "problem", "SenseOperator": "sense"}
 

@@ -12,14 +12,12 @@ leading eigenvector at each point is the map, and its eigenvalue is near 1 where
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from itertools import groupby
 
 import torch
 from torch import Tensor
 
 from upmri.core.errors import InputError
-from upmri.core.scan import Scan
 from upmri.physics.fourier import ifft2c
 from upmri.physics.masks import calibration_region
 
@@ -36,39 +34,6 @@ _NEAR = 0.2
 _SQUARINGS, _SIGN_STEPS = 10, 24
 
 
-def estimate_maps(
-    scan: Scan, *, calibration: int = 24, kernel: int = 6, threshold: float = 0.02, crop: float = 0.85
-) -> Scan:
-    """Give the scan coil maps, estimated slice by slice from its fully sampled centre.
-
-    Parameters
-    ----------
-    scan
-        Its mask must hold a fully sampled block around DC: at least four lines. A slice without samples, among others
-        with samples, gets maps of 0.
-    calibration
-        Lines used at the most, in each direction; with fewer lines the readout is used further out instead.
-    kernel
-        Width of the kernel, in samples; smaller where there are few lines.
-    threshold
-        Patch singular values below this share of the largest count as noise.
-    crop
-        Points whose eigenvalue is lower lie outside the object: all maps are 0 there, and Σ|S_c|² = 1 elsewhere.
-
-    Examples
-    --------
-    >>> import numpy as np, upmri
-    >>> image = np.zeros((48, 48))
-    >>> image[8:40, 12:36] = 1
-    >>> scan = upmri.simulate(image, coils=4, acceleration=2)
-    >>> measured = upmri.Scan(kspace=scan.kspace, mask=scan.mask)  # no maps
-    >>> upmri.estimate_maps(measured).maps.shape
-    torch.Size([1, 4, 48, 48])
-    """
-    maps = find_maps(scan.kspace, scan.mask, calibration=calibration, kernel=kernel, threshold=threshold, crop=crop)
-    return replace(scan, maps=maps)
-
-
 def find_maps(
     kspace: Tensor,
     mask: Tensor,
@@ -78,9 +43,23 @@ def find_maps(
     threshold: float = 0.02,
     crop: float = 0.85,
 ) -> Tensor:
-    """Coil maps (slice, coil, H, W) of k-space of that shape, on its device; see :func:`estimate_maps`.
+    """Coil maps (slice, coil, H, W) from the calibration lines of k-space of that shape, on its device.
 
     On an accelerator, slices with calibration blocks of the same size are computed together.
+
+    Parameters
+    ----------
+    kspace, mask
+        Data, and sampled positions, bool (slice, 1 or H, W). A slice without samples, among others with samples, gets
+        maps of 0.
+    calibration
+        Lines used at the most, in each direction; with fewer lines the readout is used further out instead.
+    kernel
+        Width of the kernel, in samples; smaller where there are few lines.
+    threshold
+        Patch singular values below this share of the largest count as noise.
+    crop
+        Points whose eigenvalue is lower lie outside the object: all maps are 0 there, and Σ|S_c|² = 1 elsewhere.
     """
     maps = torch.zeros_like(kspace)
     shape: tuple[int, int] = (kspace.shape[-2], kspace.shape[-1])
@@ -88,7 +67,7 @@ def find_maps(
     for i, (one, lines) in enumerate(zip(kspace, mask, strict=True)):
         if bool(lines.any()) or not bool(mask.any()):  # a slice without samples, among others, has no maps
             rows, columns = calibration_region(lines, one.shape[-2])
-            blocks[i] = _centre(one[:, rows, columns], calibration)
+            blocks[i] = central_block(one[:, rows, columns], calibration)
     together = kspace.device.type != "cpu"
     for _, same in groupby(blocks, lambda i: tuple(blocks[i].shape) if together else i):
         which = list(same)
@@ -116,7 +95,7 @@ def espirit(
     shape
         (H, W) of the image.
     kernel, threshold, crop
-        As in :func:`estimate_maps`.
+        As in :func:`find_maps`.
     iterations, tolerance
         The power iteration stops when vectors inside the object move by no more than ``tolerance``.
     """
@@ -147,8 +126,8 @@ def espirit(
     return maps
 
 
-def _centre(block: Tensor, calibration: int) -> Tensor:
-    """The central part of a block: at most ``calibration`` lines, and rows to make up for lines that are missing."""
+def central_block(block: Tensor, calibration: int = 24) -> Tensor:
+    """Return the centre of a block: at most ``calibration`` lines, and rows to make up for lines that are missing."""
     rows, columns = block.shape[-2:]
     columns_kept = min(columns, calibration)
     rows_kept = min(rows, math.ceil(calibration**2 / max(1, columns_kept)))

@@ -193,6 +193,12 @@ def calibration_region(mask: Tensor, readout: int) -> tuple[slice, slice]:
     return _centred(h, rows + 1), _centred(w, columns + 1)
 
 
+def calibration_lines(mask: Tensor, readout: int) -> int:
+    """Return the shorter side of the block that :func:`calibration_region` finds: the number of calibration lines."""
+    rows, columns = calibration_region(mask, readout)
+    return min(rows.stop - rows.start, columns.stop - columns.start)
+
+
 def _throw(order: NDArray[np.intp], radius: NDArray[np.float64], wanted: int) -> list[int]:
     """Take points in the given order unless the disc of an earlier one covers them, until there are enough."""
     w = radius.shape[1]

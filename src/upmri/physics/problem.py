@@ -14,7 +14,7 @@ from upmri.core.parallel import in_threads, started
 from upmri.core.scan import Scan
 from upmri.core.stages import stage
 from upmri.physics.coils import estimate_noise
-from upmri.physics.espirit import find_maps
+from upmri.physics.maps import choose_maps
 from upmri.physics.operator import Operator
 from upmri.physics.sense import SenseOperator
 from upmri.physics.simulate import complex_normal
@@ -73,6 +73,7 @@ class Problem:
         self._kspace = None if kspace is None else as_tensor(kspace)
         self._reference = None if reference is None else as_tensor(reference)
         self._sigma, self._scaled = sigma, scaled
+        self.maps_from: tuple[str, ...] = ()
 
     @classmethod
     def from_scan(cls, scan: Scan, device: torch.device | str = "cpu", seed: int = 0) -> Problem:
@@ -83,8 +84,9 @@ class Problem:
     def from_scans(cls, scans: Sequence[Scan], device: torch.device | str = "cpu", seed: int = 0) -> Problem:
         """Return the problem of all slices of scans of the same shape; every slice gets the same seed.
 
-        Coil maps are those of the scans, or estimates by ESPIRiT on the device. σ₀ is the scans' own, or an estimate
-        from their calibration lines.
+        Coil maps are those of the scans, or estimates on the device, from the calibration lines of each slice or, where
+        there are none, from all its lines (:func:`upmri.physics.maps.choose_maps`); ``maps_from`` says which, for each
+        slice. σ₀ is the scans' own, or an estimate from their lines.
         """
         with stage("copy to the device"):
             kspace = torch.cat([scan.kspace.to(device) for scan in scans])
@@ -99,14 +101,20 @@ class Problem:
                 return noise()
 
         with stage("coil maps"):
-            maps = torch.cat(given) if len(given) == len(scans) else find_maps(kspace, mask)
-        return cls(
+            if len(given) == len(scans):
+                maps = torch.cat(given)
+                ways: Sequence[str] = [way for scan in scans for way in _given_from(scan)]
+            else:
+                maps, ways = choose_maps(kspace, mask)
+        problem = cls(
             SenseOperator(maps, mask.to(device)),
             kspace,
             sigma=sigma,
             reference=torch.cat(reference) if len(reference) == len(scans) else None,
             seeds=seed,
         )
+        problem.maps_from = tuple(ways)
+        return problem
 
     @classmethod
     def from_adjoint(
@@ -144,6 +152,11 @@ class Problem:
         if self._kspace is None:
             raise InputError("this method needs the data themselves, and only A*y is known", field="kspace")
         return self._kspace if self._scaled else self._kspace / self.scale.reshape(-1, *(1,) * (self._kspace.ndim - 1))
+
+    @property
+    def data(self) -> Tensor:
+        """Data in the units they were given in, (slice, …)."""
+        return self.kspace if self._kspace is None else self._kspace
 
     @cached_property
     def sigma(self) -> Tensor:
@@ -231,6 +244,11 @@ def _near_peak(values: Tensor) -> Tensor:
     largest = values.topk(values.shape[1] - below, dim=1).values
     above = largest[:, -2] if largest.shape[1] > 1 else largest[:, -1]
     return torch.lerp(largest[:, -1], above, at - below)
+
+
+def _given_from(scan: Scan) -> list[str]:
+    way = scan.meta.get("maps_from")
+    return [way if isinstance(way, str) else "given"] * len(scan)
 
 
 def _noise_level(scan: Scan) -> Tensor:

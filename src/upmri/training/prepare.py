@@ -19,8 +19,8 @@ from upmri.core.scan import Scan
 from upmri.formats import atomic
 from upmri.methods.upmri import Upmri, mean_image
 from upmri.physics.contrast import vary, with_fat
-from upmri.physics.espirit import estimate_maps
 from upmri.physics.fourier import ifft2c
+from upmri.physics.maps import estimate_maps
 from upmri.physics.masks import seed_for
 from upmri.physics.problem import Problem
 from upmri.physics.refine_maps import refine_maps

@@ -12,8 +12,8 @@ from torch import Tensor
 from upmri.core.errors import InputError
 from upmri.core.scan import Scan
 from upmri.formats.folders import find_files
-from upmri.physics.espirit import estimate_maps
 from upmri.physics.fourier import ifft2c
+from upmri.physics.maps import estimate_maps
 from upmri.physics.masks import Counting, equispaced, random_lines, seed_for
 from upmri.physics.receive_array import Anatomy
 

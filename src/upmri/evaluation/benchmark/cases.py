@@ -8,7 +8,7 @@ from upmri.core.errors import InputError
 from upmri.core.scan import Scan
 from upmri.evaluation.benchmark.plan import BenchmarkConfig, Group, Maps
 from upmri.formats import load, load_images
-from upmri.physics.espirit import estimate_maps
+from upmri.physics.maps import estimate_maps
 from upmri.physics.masks import seed_for
 from upmri.physics.simulate import simulate
 from upmri.training.selection import Slice, count_slices, draw_lines, keep_lines, select, with_maps
