@@ -19,7 +19,7 @@ import json
 import os
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from statistics import mean
@@ -35,7 +35,7 @@ from upmri.core.memory import keep_freed
 from upmri.core.scan import Scan
 from upmri.evaluation.benchmark.text_tables import markdown_table
 from upmri.evaluation.metrics import psnr
-from upmri.learning.adaptation import AdaptationPlan, adapt_to
+from upmri.learning.adaptation import AdaptationPlan, adapt_to, is_kept
 from upmri.learning.lines import LineSplit
 from upmri.methods.upmri import Upmri, mean_image
 from upmri.physics.contrast import vary, with_fat
@@ -48,8 +48,8 @@ from upmri.training.site import gain as site_gain
 
 # Number of the first draw of lines of the brains in vivo.
 FIRST = 7000
-PATIENCE = (4, 8, 12)
-USUAL = "all, 0.0002, batch 4"
+PATIENCE = (2, 4, 8)
+USUAL = "all, 5e-05, batch 4"
 PARTS = ("compare", "scans", "cost", "site")
 RESULTS = Path(__file__).parent / "results"
 Row = dict[str, Any]
@@ -109,7 +109,7 @@ def cases(size: int | None) -> Iterator[tuple[str, Scan]]:
 def plans(steps: int) -> dict[str, AdaptationPlan]:
     """Settings to compare; none of them stops early, so that the whole course is seen."""
     base = replace(AdaptationPlan(), steps=steps, patience=10**6)
-    rates = ((1e-4, 4), (2e-4, 4), (5e-4, 4), (1e-4, 1), (2e-4, 2), (2e-4, 8), (5e-4, 8), (1e-3, 8))
+    rates = ((2e-5, 4), (5e-5, 4), (1e-4, 4), (2e-4, 4), (5e-5, 1), (5e-5, 2), (5e-5, 8), (1e-4, 16))
     made = {f"all, {rate:g}, batch {batch}": replace(base, rate=rate, batch=batch) for rate, batch in rates}
     made |= {f"few, {rate:g}, batch 4": replace(base, rate=rate, batch=4, weights="few") for rate in (1e-3, 3e-3)}
     usual = made[USUAL]
@@ -160,11 +160,12 @@ def course(scan: Scan, plan: AdaptationPlan, change: Row, device: torch.device) 
         "every": plan.every,
         "psnr": round(found[0], 3),
         "gains": [round(gain, 3) for gain in gains],
+        "standard errors": [round(deviation, 3) for deviation in made.deviations],
         "psnr gains": [round(gain, 3) for gain in image_gains],
         "seconds a step": round((made.seconds - watched) / max(1, made.taken), 4),
     }
     for patience in PATIENCE:
-        best, last = stop(gains, patience)
+        best, last = stop(gains, made.deviations, patience)
         row[f"patience {patience}"] = {
             "psnr gain": round(image_gains[best], 3) if best is not None else 0.0,
             "seconds": round(row["seconds a step"] * plan.every * last, 2),
@@ -172,15 +173,15 @@ def course(scan: Scan, plan: AdaptationPlan, change: Row, device: torch.device) 
     return row
 
 
-def stop(gains: list[float], patience: int) -> tuple[int | None, int]:
+def stop(gains: Sequence[float], deviations: Sequence[float], patience: int) -> tuple[int | None, int]:
     """Which evaluation is kept, and how many are made, with a patience."""
-    best, largest = None, 0.0
-    for i, gain in enumerate(gains):
-        if gain > largest:
-            best, largest = i, gain
-        if i - (-1 if best is None else best) >= patience:
-            return best, i + 1
-    return best, len(gains)
+    kept, largest = None, 0.0
+    for i, (gain, deviation) in enumerate(zip(gains, deviations, strict=True)):
+        largest = max(largest, gain)
+        kept = i if is_kept(gain, deviation, largest) else kept
+        if i - (-1 if kept is None else kept) >= patience:
+            return kept, i + 1
+    return kept, len(gains)
 
 
 # --- scans: brains in vivo --------------------------------------------------------------------------------------------

@@ -15,7 +15,6 @@ from upmri.core.errors import InputError
 from upmri.methods import DEFAULT
 
 if TYPE_CHECKING:
-
     from upmri.core.scan import Reconstruction
 
 

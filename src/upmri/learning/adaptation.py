@@ -1,12 +1,13 @@
 """Adaptation: continue the training of a network on the lines of the scan that is reconstructed.
 
 Some lines Η outside the calibration region are held out: they are neither input nor loss lines of any step. Every few
-steps the network, with averaged weights, predicts them from all other lines, Ω∖Η,
+steps the network D, with averaged weights, predicts them from all other lines, Ω∖Η. Its gain over the network D₀ as it
+was given is the :func:`~upmri.learning.preference.lead` in dB of the errors ‖A_Η D(y_Ω∖Η) − y_Η‖², which comes with a
+standard error. The last weights are kept whose gain is above 0 and not below the largest gain by more than two standard
+errors, and D₀ if there are none. So the result is never worse on lines that it did not learn from.
 
-    gain = mean over slices of 10 log₁₀ ‖A_Η D₀(y_Ω∖Η) − y_Η‖² / ‖A_Η D(y_Ω∖Η) − y_Η‖²,
-
-where D₀ is the network as it was given. The weights with the largest gain are kept, and D₀ if no gain is above 0. So
-the result is never worse on lines that it did not learn from.
+The largest gain alone would stop too early: it is that of few, noisy lines. On simulated scans of validation people the
+PSNR went on to rise where it had fallen a little: +0.36 and +0.29 dB by this rule, +0.18 and +0.20 at the largest gain.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from torch import Tensor, nn
 from upmri.core.checks import at_least, positive
 from upmri.learning.held_out import HeldOut
 from upmri.learning.lines import spread_lines
+from upmri.learning.preference import lead, unit_errors
 from upmri.networks.precision import ShortPasses, for_inference, trains_in_16_bits
 from upmri.physics.problem import Problem
 
@@ -37,6 +39,8 @@ Predict = Callable[[nn.Module, Problem], Tensor]
 _LINES = 6
 # Largest norm of the gradient: a few splits have one that is many times as large as usual.
 _CLIP = 1.0
+# Standard errors by which a gain may be below the largest one.
+_SURE = 2.0
 
 
 @dataclass(frozen=True)
@@ -49,6 +53,7 @@ class AdaptationPlan:
         Most steps.
     rate, warmup
         Learning rate of Adam, and number of steps over which it rises to it: the first steps of Adam are noisy ones.
+        With a larger rate the held-out lines are predicted worse after a few steps.
     batch
         Number of slices in a step: different ones, or splits of the same slice.
     weights
@@ -56,26 +61,26 @@ class AdaptationPlan:
     average
         Decay of the moving average of the weights.
     every, patience
-        Number of steps between two evaluations on held-out lines, and of evaluations without a larger gain after which
-        adaptation stops.
+        Number of steps between two evaluations on held-out lines, and of evaluations in a row whose weights are not
+        kept, after which adaptation stops.
     held_out
         One of how many lines outside the calibration region is held out.
     """
 
     steps: int = 200
-    rate: float = 2e-4
+    rate: float = 5e-5
     warmup: int = 10
     batch: int = 4
     weights: Literal["all", "few"] = "all"
     average: float = 0.9
     every: int = 5
-    patience: int = 8
+    patience: int = 4
     held_out: int = 5
 
     @classmethod
     def for_device(cls, device: torch.device, steps: int) -> AdaptationPlan:
         """Return the usual settings: an accelerator takes four slices in hardly more time than one."""
-        return cls(steps=steps, rate=1e-4, batch=1) if device.type == "cpu" else cls(steps=steps)
+        return cls(steps=steps, batch=1) if device.type == "cpu" else cls(steps=steps)
 
     def __post_init__(self) -> None:
         at_least(self, 1, "steps", "batch", "every", "patience", "warmup")
@@ -96,13 +101,13 @@ class Adapted:
     taken
         Number of steps that were taken in all.
     gain
-        Gain on held-out lines over the given network in dB, 0 or more.
+        Its gain on held-out lines over the given network in dB, 0 or more.
     slices
         Number of slices that it was adapted to.
     seconds
         Duration.
-    gains
-        Gain at every evaluation.
+    gains, deviations
+        Gain at every evaluation, and its standard error.
     """
 
     network: nn.Module
@@ -112,6 +117,7 @@ class Adapted:
     slices: int
     seconds: float
     gains: tuple[float, ...] = ()
+    deviations: tuple[float, ...] = ()
 
     @property
     def facts(self) -> dict[str, float | int]:
@@ -147,7 +153,7 @@ def adapt_to(
     plan
         Settings.
     report
-        Function that is called after every step, with the largest gain so far.
+        Function that is called after every step, with the gain of the weights that are kept so far.
     """
     start = time.perf_counter()
     held_out, usable = spread_lines(problem, plan.held_out, _LINES)
@@ -162,24 +168,32 @@ def adapt_to(
     training = _Training(problem.restrict(problem.lines & ~held_out), network, loss, plan)
     test = _Test(problem, held_out, predict, plan.batch)
     before = test.errors(network)
-    best = _Best(training.averaged)
+    kept = _Kept(training.averaged)
     gains: list[float] = []
+    deviations: list[float] = []
     step = 0
     while step < plan.steps:
         step += 1
         try:
             training.advance()
             if step % plan.every == 0 or step == plan.steps:
-                gains.append(_decibels(before, test.errors(training.averaged)))
+                gain, deviation = lead(test.errors(training.averaged), before)
+                gains.append(gain if math.isfinite(gain) else -math.inf)
+                deviations.append(deviation)
+                kept.note(gains[-1], deviation, step)
         except torch.linalg.LinAlgError:  # type: ignore[attr-defined]  # the weights are no numbers any more
             break
-        if len(gains) * plan.every >= step:
-            best.note(gains[-1], step)
-        report(best.gain)
-        if step - best.step >= plan.patience * plan.every:
+        report(kept.gain)
+        if step - kept.step >= plan.patience * plan.every:
             break
-    made = best.network() if best.step else network
-    return Adapted(made, best.step, step, best.gain, len(usable), time.perf_counter() - start, tuple(gains))
+    made = kept.network() if kept.step else network
+    seconds = time.perf_counter() - start
+    return Adapted(made, kept.step, step, kept.gain, len(usable), seconds, tuple(gains), tuple(deviations))
+
+
+def is_kept(gain: float, deviation: float, largest: float) -> bool:
+    """Whether weights with this gain are kept: it is above 0, and close to the largest one so far."""
+    return gain > 0 and gain >= largest - _SURE * deviation
 
 
 class _Training:
@@ -235,39 +249,35 @@ class _Test:
 
     @torch.no_grad()
     def errors(self, network: nn.Module) -> Tensor:
-        """‖A x − y‖² on the held-out lines of each slice, (slice,)."""
+        """‖A x − y‖² of each unit of the held-out lines, (unit,)."""
         found = []
         for group in self._groups:
             part = self._only or self._part(group.tolist())
-            found.append(part.error(self._predict(for_inference(network), part.inputs)))
+            found.append(unit_errors(self._predict(for_inference(network), part.inputs), part.lines))
         return torch.cat(found)
 
     def _part(self, which: list[int]) -> HeldOut:
         return HeldOut.split(self._problem.take(which, 0), self._held_out[which])
 
 
-class _Best:
-    """The best weights so far."""
+class _Kept:
+    """The last weights whose gain is above 0 and close to the largest one."""
 
     def __init__(self, network: nn.Module) -> None:
         self._network = network
-        self._kept = [weight.clone() for weight in network.parameters()]
-        self.gain, self.step = 0.0, 0
+        self._weights = [weight.clone() for weight in network.parameters()]
+        self._largest = self.gain = 0.0
+        self.step = 0
 
-    def note(self, gain: float, step: int) -> None:
-        """Keep the weights as they are now if their gain is the largest."""
-        if gain > self.gain:
-            torch._foreach_copy_(self._kept, list(self._network.parameters()))
+    def note(self, gain: float, deviation: float, step: int) -> None:
+        """Keep the weights as they are now, unless the gain is too small."""
+        self._largest = max(self._largest, gain)
+        if is_kept(gain, deviation, self._largest):
+            torch._foreach_copy_(self._weights, list(self._network.parameters()))
             self.gain, self.step = gain, step
 
     def network(self) -> nn.Module:
-        """Return the network with the best weights."""
+        """Return the network with these weights."""
         with torch.no_grad():
-            torch._foreach_copy_(list(self._network.parameters()), self._kept)
+            torch._foreach_copy_(list(self._network.parameters()), self._weights)
         return self._network
-
-
-def _decibels(before: Tensor, after: Tensor) -> float:
-    """Mean of 10 log₁₀ of the ratio; −∞ where the errors are no numbers."""
-    gain = (10 * (before / after).log10()).mean().item()
-    return gain if math.isfinite(gain) else -math.inf

@@ -56,7 +56,7 @@ def errors_by_unit(reconstructions: Sequence[Reconstruct], problem: Problem) -> 
     found: list[Tensor] = []
     for held_out in _turns(part):
         test = HeldOut.split(part, held_out)
-        errors = torch.stack([_by_unit(reconstruct(test.inputs), test.lines) for reconstruct in reconstructions])
+        errors = torch.stack([unit_errors(reconstruct(test.inputs), test.lines) for reconstruct in reconstructions])
         found.append(errors[:, (errors > 0).all(0)])
         if not any(lead(other, found[0][0])[0] > _LEAD for other in found[0]):
             break
@@ -153,8 +153,8 @@ def _turns(part: Problem) -> Tensor:
     return held_out
 
 
-def _by_unit(image: Tensor, lines: Problem) -> Tensor:
-    """‖A x − y‖² of each unit of the held-out lines, (unit,)."""
+def unit_errors(image: Tensor, lines: Problem) -> Tensor:
+    """‖A x − y‖² of each unit of the held-out lines, (unit,): a line in a block of rows, or a column of points."""
     mask = lines.lines.to(lines.device)
     residual = lines.operator(image) - lines.kspace * mask[:, None]
     lines_of_rows = isinstance(lines.operator, SenseOperator) and mask.shape[1] == 1
