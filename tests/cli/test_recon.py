@@ -42,6 +42,13 @@ def test_lambda_and_steps(run, scan, one_line):
     one_line(run("recon", "scan.h5", "-m", "zero-filled", "--steps", "3", code=2), "steps", "has no settings")
 
 
+def test_refined_maps(run, scan, tmp_path, one_line):
+    run("recon", "scan.h5", "-m", "upmri", "--refine-maps", "-o", "a.npy", "--quiet")
+    expected = upmri.reconstruct(scan, "upmri", refine_maps=True).image
+    assert np.allclose(np.load(tmp_path / "a.npy"), expected, atol=1e-5)
+    one_line(run("recon", "scan.h5", "-m", "sense", "--refine-maps", code=2), "refine_maps", "not a setting of sense")
+
+
 def test_of_several_scans_the_good_ones_are_done(run, scan, tmp_path):
     (tmp_path / "bad.h5").write_text("not a scan")
     done = run("recon", "bad.h5", "scan.h5", "missing.h5", "-o", "out", code=2)

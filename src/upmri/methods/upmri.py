@@ -165,7 +165,7 @@ class Upmri(Learned):
         Whether to average over the three mirror images of the scan: four times the evaluations for some 0.2 dB.
     refine_maps
         Whether to refine the coil maps and the outline of the object with a first image
-        (:mod:`upmri.physics.refine_maps`), and to reconstruct again: some 0.2 to 0.5 dB for about three times the time.
+        (:mod:`upmri.physics.refine_maps`), and to reconstruct again: some 0.2 to 0.6 dB for 2 to 3 times the time.
     precision
         Number format of the U-Net: ``auto``, 16 bits where the processor has instructions for them, which changes an
         image by less than 0.02 dB; or ``fp32``.
