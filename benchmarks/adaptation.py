@@ -200,7 +200,9 @@ def scans(device: torch.device, options: argparse.Namespace) -> list[Row]:
     for name, rate, draw in itertools.product(names, rates, range(options.draws)):
         scan = in_vivo(name, rate, FIRST + draw)
         plain = upmri.reconstruct(scan, device=str(device))
-        made = upmri.reconstruct(scan, model=plain.settings["model"], adapt=True, device=str(device))
+        made = upmri.reconstruct(
+            scan, model=plain.settings["model"], adapt=True, adapt_steps=options.most, device=str(device)
+        )
         before, after = (psnr(rec.image, scan.reference).item() for rec in (plain, made))
         row = {"scan": name, "rate": rate, "draw": draw, "model": plain.settings["model"], "psnr": round(before, 3),
                "gain": round(after - before, 3), "adaptation": made.settings["adaptation"]}  # fmt: skip
@@ -233,20 +235,20 @@ def cost(device: torch.device, options: argparse.Namespace) -> Row:
     """Seconds of the whole call: one slice of 256×216, the first and a second one, and a volume."""
     row: Row = {}
     for name in ("first slice", "second slice"):
-        row[name] = _call(in_vivo("invivo_brain_7ch", 4, FIRST + (name == "second slice")), device)
+        row[name] = _call(in_vivo("invivo_brain_7ch", 4, FIRST + (name == "second slice")), device, options.most)
     if options.slices > 1:
         folder = data() / "anatomies" / "brain_flair_ms"
         person = json.loads((folder.parent / "splits.json").read_text())["brain_flair_ms"]["val"][0]
         stack = _low(torch.from_numpy(np.load(folder / f"{person}.npz")["image"]).float(), 256, 216)
         volume = simulated(stack[torch.arange(options.slices) % len(stack)], 8, 4, 0.01, 5)
-        row[f"volume of {options.slices}, simulated"] = _call(volume, device)
+        row[f"volume of {options.slices}, simulated"] = _call(volume, device, options.most)
     return row
 
 
-def _call(scan: Scan, device: torch.device) -> Row:
+def _call(scan: Scan, device: torch.device, most: int) -> Row:
     plain = upmri.reconstruct(scan, model="brain", device=str(device))
     start = _now(device)
-    made = upmri.reconstruct(scan, model="brain", adapt=True, device=str(device))
+    made = upmri.reconstruct(scan, model="brain", adapt=True, adapt_steps=most, device=str(device))
     seconds = _now(device) - start
     gain = mean((psnr(made.image, scan.reference) - psnr(plain.image, scan.reference)).tolist())
     return {"seconds": round(seconds, 2), "gain": round(gain, 3), "adaptation": made.settings["adaptation"]}
@@ -342,6 +344,7 @@ def main() -> None:
     parser.add_argument("--cases", type=int, default=4, help="compare: number of scans")
     parser.add_argument("--plans", nargs="*", help="compare: names of settings")
     parser.add_argument("--draws", type=int, default=12, help="scans: draws of lines of each scan and rate")
+    parser.add_argument("--most", type=int, default=AdaptationPlan().steps, help="scans, cost: most steps")
     parser.add_argument("--slices", type=int, default=32, help="cost: slices of the volume")
     parser.add_argument("--site-scans", type=int, default=20, help="site: undersampled scans")
     parser.add_argument("--site-size", type=int, default=224, help="site: most pixels a side")

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import socket
 import threading
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import upmri
 from upmri import InputError
+from upmri.learning.adaptation import Adapted
+from upmri.methods.upmri import Upmri
 from upmri.server import link
 from upmri.server.limits import Limits
 from upmri.server.wire import Incoming
@@ -67,6 +70,28 @@ def test_a_frame_becomes_an_image(ask, frame, small):
         assert np.abs(image - expected).max() <= 1e-6 * np.abs(expected).max()
         assert (answer["index"], answer["volume"], answer["readouts"]) == (0, False, 1)
         assert answer["spacing"] == pytest.approx(upmri.load(small).spacing)
+
+
+def test_weights_adapted_to_the_first_frame_serve_the_others(ask, frame, monkeypatch):
+    xml, heads, bodies = frame
+    calls = []
+
+    def adapt(self, problem, report):
+        calls.append(len(problem))
+        return replace(self, adapt=False), Adapted(self.prior.network, 5, 5, 0.5, 1, 0.1)
+
+    monkeypatch.setattr(Upmri, "adapted", adapt)
+    job = JOB | {"method": "upmri", "settings": {"adapt": True, "adapt_steps": 5}}
+    for number in range(3):
+        begins = number == 0
+        shared = [[xml], [], []] if begins else []
+        settings = job["settings"] | ({} if begins else {"model": "brain"})  # which the server adds
+        [(answer, _)] = ask(job | {"begins": begins, "settings": settings}, [*shared, [], [], heads, bodies])
+        assert answer["settings"]["adapt"] is True
+        assert answer["settings"]["adaptation"]["gain"] == 0.5
+    assert calls == [1]
+    ask(JOB | {"begins": False, "method": "upmri", "settings": {"model": "brain"}}, [[], [], heads, bodies])
+    assert calls == [1]
 
 
 def test_images_that_another_worker_made_are_left_out(ask, make_head, make_xml):
