@@ -69,6 +69,7 @@ def test_a_frame_becomes_an_image(ask, frame, small):
         assert answer["spacing"] == pytest.approx(upmri.load(small).spacing)
 
 
+@pytest.mark.filterwarnings("ignore:maps")  # noise has no maps that explain it
 def test_images_that_another_worker_made_are_left_out(ask, make_head, make_xml):
     """A volume of four positions of the readout, random lines, two phase encodings."""
     chance = np.random.default_rng(0)
