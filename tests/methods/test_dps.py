@@ -77,6 +77,7 @@ def test_the_last_step_returns_the_estimate(rng):
     assert torch.allclose(ancestor(Cosine(levels=20), x, guess, 3, 0, [torch.Generator()]), guess)
 
 
+@pytest.mark.filterwarnings("ignore:maps")  # the other data have their coils in another order
 def test_without_strength_the_data_have_no_effect(scan, model):
     assert Dps().strength == 1
     other = replace(scan, kspace=scan.kspace.flip(1))  # of nearly the same scale

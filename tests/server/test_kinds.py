@@ -154,6 +154,7 @@ KINDS = [
 ]  # fmt: skip
 
 
+@pytest.mark.filterwarnings("ignore:maps")  # repetitions have other coils than the calibration lines
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 def test_streamed_and_read_are_the_same(server, tmp_path, kind, lines, make_xml, make_head, recon):
     path = write(tmp_path / "x.h5", *kind(lines=lines, make_xml=make_xml, make_head=make_head))

@@ -94,6 +94,7 @@ def test_weights_adapted_to_the_first_frame_serve_the_others(ask, frame, monkeyp
     assert calls == [1]
 
 
+@pytest.mark.filterwarnings("ignore:maps")  # noise has no maps that explain it
 def test_images_that_another_worker_made_are_left_out(ask, make_head, make_xml):
     """A volume of four positions of the readout, random lines, two phase encodings."""
     chance = np.random.default_rng(0)

@@ -143,10 +143,12 @@ class ReadoutSource(Source):
         noise = self._covariance is not None and self._noise_scale is not None
         spread = (1 / counts[sampled]).mean().sqrt().item() if sampled.any() else 1.0
         notes = self._notes(wanted, counts) | self._geometry(wanted.start)
+        mapped = len(maps) == len(wanted)
+        notes |= {"maps_from": "reference scan"} if mapped else {}
         return Scan(
             kspace=kspace,
             mask=sampled.reshape(-1, *shape) & filled,
-            maps=torch.cat(maps) if len(maps) == len(wanted) else None,
+            maps=torch.cat(maps) if mapped else None,
             noise=spread if noise else None,
             name=self.name,
             **geometry.cut(self._spacing, notes, 0, self._step(wanted)),

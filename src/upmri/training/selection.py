@@ -12,8 +12,8 @@ from torch import Tensor
 from upmri.core.errors import InputError
 from upmri.core.scan import Scan
 from upmri.formats.folders import find_files
+from upmri.physics.espirit import find_maps
 from upmri.physics.fourier import ifft2c
-from upmri.physics.maps import estimate_maps
 from upmri.physics.masks import Counting, equispaced, random_lines, seed_for
 from upmri.physics.receive_array import Anatomy
 
@@ -132,10 +132,9 @@ def keep_lines(full: Scan, lines: Tensor) -> Scan:
 
 
 def with_maps(scan: Scan, full: Scan) -> Scan:
-    """Estimate maps S from an undersampled scan; the reference is Σ conj(S_c) F*y_c with all lines of ``full``."""
-    mapped = estimate_maps(replace(scan, maps=None))
-    assert mapped.maps is not None  # noqa: S101
-    return replace(mapped, reference=(mapped.maps.conj() * ifft2c(full.kspace)).sum(1))
+    """Estimate maps S of an undersampled scan by ESPIRiT; the reference is Σ conj(S_c) F*y_c, all lines of ``full``."""
+    maps = find_maps(scan.kspace, scan.mask)
+    return replace(scan, maps=maps, reference=(maps.conj() * ifft2c(full.kspace)).sum(1))
 
 
 def _hash(name: str) -> float:

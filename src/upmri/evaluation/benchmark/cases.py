@@ -8,7 +8,7 @@ from upmri.core.errors import InputError
 from upmri.core.scan import Scan
 from upmri.evaluation.benchmark.plan import BenchmarkConfig, Group, Maps
 from upmri.formats import load, load_images
-from upmri.physics.maps import estimate_maps
+from upmri.physics.espirit import find_maps
 from upmri.physics.masks import seed_for
 from upmri.physics.simulate import simulate
 from upmri.training.selection import Slice, count_slices, draw_lines, keep_lines, select, with_maps
@@ -45,7 +45,7 @@ class Task:
         scan = keep_lines(full, draw_lines(group, full.matrix[1], self.acceleration, seed))
         if self.maps == "exact":
             return scan
-        return estimate_maps(replace(scan, maps=None)) if at.is_image else with_maps(scan, full)
+        return replace(scan, maps=find_maps(scan.kspace, scan.mask)) if at.is_image else with_maps(scan, full)
 
     def neighbour(self, off: int) -> Task:
         """Return the task of the slice ``off`` further, or ``off`` back at the end of the file, with the same coils."""
