@@ -40,5 +40,5 @@ def test_an_interruption_is_exit_130(run, monkeypatch):
 
 def test_every_command_is_listed_once():
     names = [command.name or command.callback.__name__ for command in cli.app.registered_commands]
-    known = ["demo", "info", "simulate", "recon", "maps", "report", "train", "methods", "models", "benchmark", "doctor"]
-    assert sorted(names) == sorted([*known, "serve", "stream"])
+    known = ["demo", "info", "simulate", "recon", "maps", "adapt", "report", "train", "methods", "models", "benchmark"]
+    assert sorted(names) == sorted([*known, "doctor", "serve", "stream"])

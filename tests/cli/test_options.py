@@ -75,4 +75,4 @@ def test_trusted_is_for_one_command(run, scan, monkeypatch, words, value):
 
 def test_every_command_that_reads_scans_has_it():
     having = {name for name, command in COMMANDS.items() if any(p.name == "trusted" for p in command.params)}
-    assert having == {"benchmark", "info", "recon", "report", "simulate", "stream", "train"}
+    assert having == {"adapt", "benchmark", "info", "maps", "recon", "report", "simulate", "stream", "train"}
