@@ -40,8 +40,8 @@ NAMES = ("brain", "cardiac")
 RATES = (4, 8)
 MEASURED = ("invivo_brain_16ch", "invivo_brain_7ch")
 BRAINS = ("brain_t1_stripped", "brain_t1_head", "brain_t2_head", "brain_flair_ms", "brain_t1_ms", "brain_t2_ms")
-# Numbers of the first draws: the rule was designed on draws from 0.
-FIRST, FIRST_SIMULATED = 1000, 1
+# Numbers of the first draws: the rule was designed on simulated draws from 7 to 11.
+FIRST, FIRST_SIMULATED = 2000, 101
 RESULTS = Path(__file__).parent / "results"
 
 

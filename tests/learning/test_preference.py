@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 
+from upmri.learning import preference
 from upmri.learning.held_out import HeldOut
 from upmri.learning.partition import misfit
 from upmri.learning.preference import choose, errors_by_unit, lead, small_part
@@ -44,14 +45,16 @@ def windows_of(problem, image):
 
 
 def inputs_of(problem, turns=1):
-    """The problem that reconstructions get; of both turns, if the second reconstruction is better."""
+    """The problem that reconstructions get; of both turns, if the second reconstruction seems to be better."""
     found = []
 
     def record(inputs):
         found.append(inputs)
         return torch.zeros_like(inputs.adjoint)
 
-    errors_by_unit([lambda inputs: 9 * inputs.adjoint, record] if turns == 2 else [record], problem)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(preference, "_CLEAR", math.inf)  # a lead is never clear after one turn
+        errors_by_unit([lambda inputs: 9 * inputs.adjoint, record] if turns == 2 else [record], problem)
     assert len(found) == turns
     return found[0] if turns == 1 else found
 
@@ -164,7 +167,7 @@ def test_in_the_second_turn_the_windows_change_places(rng):
     assert torch.equal(second, first[[2, 3, 0, 1]])
 
 
-def test_a_second_turn_only_if_another_leads_the_first(rng):
+def test_a_second_turn_only_if_another_leads_the_first_and_not_clearly(rng, monkeypatch):
     problem, _ = lines_problem(rng, noise=0.1)
     calls = []
 
@@ -176,10 +179,14 @@ def test_a_second_turn_only_if_another_leads_the_first(rng):
         calls.append("poor")
         return 9 * inputs.adjoint
 
-    once, twice = errors_by_unit([good, poor, poor], problem), errors_by_unit([poor, good], problem)
-    assert calls == ["good", "poor", "poor", "poor", "good", "poor", "good"]
+    once, clear = errors_by_unit([good, poor, poor], problem), errors_by_unit([poor, good], problem)
+    assert calls == ["good", "poor", "poor", "poor", "good"]
+    assert torch.equal(clear, once[[1, 0]])
+    monkeypatch.setattr(preference, "_CLEAR", math.inf)
+    twice = errors_by_unit([poor, good], problem)
+    assert calls[5:] == ["poor", "good", "poor", "good"]
+    assert torch.equal(twice[:, : once.shape[1]], clear)
     assert once.shape[1] < twice.shape[1]
-    assert torch.equal(twice[:, : once.shape[1]], once[[1, 0]])
 
 
 def test_an_eighth_of_the_points_of_a_2d_mask(rng):

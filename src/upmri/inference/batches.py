@@ -44,7 +44,7 @@ def batched(scans: Iterable[Scan], device: torch.device, *, alone: bool = False)
     Parameters
     ----------
     scans
-        Scans of one slice, read and repaired ahead of the work.
+        Scans of one slice, read and repaired ahead of the work of an accelerator.
     device
         Device of the reconstruction.
     alone
@@ -52,7 +52,11 @@ def batched(scans: Iterable[Scan], device: torch.device, *, alone: bool = False)
     """
     batch: list[Repaired] = []
     most = 1
-    with closing(read_ahead(scans, repair, 1 if alone or device.type != "cuda" else _MOST)) as ready:
+    # On a CPU the threads of a second thread would compete with those of the reconstruction; a child reads ahead there.
+    on_cpu = device.type == "cpu"
+    with closing(
+        (repair(scan) for scan in scans) if on_cpu else read_ahead(scans, repair, 1 if alone else _MOST)
+    ) as ready:
         for scan, notes in ready:
             if batch and kind(scan) != kind(batch[0][0]):
                 yield batch

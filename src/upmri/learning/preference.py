@@ -9,7 +9,8 @@ the first is in doubt:
 - **Lines that tell reconstructions apart.** The error on outer lines is mostly noise. Lines near the calibration lines
   are held out: every second one, in order of the distance from the centre, until they are a quarter of all lines. In
   a second turn it is those between them. Two windows of rows begin with one half each.
-- **A second turn only in doubt**, that is, if another reconstruction is ahead of the first one by 0.2 dB.
+- **A second turn only in doubt**, that is, if another reconstruction is ahead of the first one by 0.2 dB, but by less
+  than three standard errors.
 - **Pairs.** All reconstructions get the same input lines. Their errors are compared unit by unit, on a logarithmic
   scale. A unit is one line in one block of image rows, or a column of k-space of a 2-D mask. Its weight is the root of
   its error: with equal weights noise rules, with the error itself a few strong lines do. The standard error over units
@@ -44,13 +45,16 @@ _WINDOWS, _LEAST, _BLOCKS = 2, 24, 4
 _TURNS, _LINES, _POINTS = 2, 4, 8
 # Lead in dB, and in standard errors, from which another reconstruction than the first is preferred.
 _LEAD, _SURE = 0.2, 1.5
+# Lead in standard errors from which one turn is enough.
+_CLEAR = 3.0
 
 
 def errors_by_unit(reconstructions: Sequence[Reconstruct], problem: Problem) -> Tensor:
     """‖A x − y‖² of each reconstruction on held-out lines of a small part, (reconstruction, unit).
 
-    The second turn is left out if no other reconstruction has a lead of 0.2 dB over the first. There are no units where
-    nothing can be compared: slices of zeros, or scans without lines outside the centre.
+    The second turn is left out if no other reconstruction has a lead of 0.2 dB over the first, or if the largest lead
+    is beyond three standard errors. There are no units where nothing can be compared: slices of zeros, or scans without
+    lines outside the centre.
     """
     part = small_part(problem)
     found: list[Tensor] = []
@@ -58,7 +62,8 @@ def errors_by_unit(reconstructions: Sequence[Reconstruct], problem: Problem) -> 
         test = HeldOut.split(part, held_out)
         errors = torch.stack([unit_errors(reconstruct(test.inputs), test.lines) for reconstruct in reconstructions])
         found.append(errors[:, (errors > 0).all(0)])
-        if not any(lead(other, found[0][0])[0] > _LEAD for other in found[0]):
+        ahead, deviation = max(lead(other, found[0][0]) for other in found[0])
+        if not _LEAD < ahead < _CLEAR * deviation:
             break
     return torch.cat(found, 1)
 
