@@ -114,8 +114,9 @@ def smooth_places(magnitude: Tensor, count: int, generator: torch.Generator) -> 
 
     Returns
     -------
-    list of (row, column, background)
-        At most ``count`` places, fewer if the image has no more; the background is the mean of the window.
+    list[tuple[int, int, float]]
+        Row, column and background of at most ``count`` places, fewer if the image has no more; the background is the
+        mean of the window.
     """
     image = magnitude.double() / torch.quantile(magnitude.double().flatten(), 0.999)
     free = _suitable(image)

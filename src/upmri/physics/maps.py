@@ -90,7 +90,7 @@ def choose_maps(kspace: Tensor, mask: Tensor, **settings: Any) -> tuple[Tensor, 
 
     Returns
     -------
-    maps, ways
+    tuple[Tensor, list[str]]
         Maps shaped like the data, 0 in slices without samples, and how they were found, for each slice.
     """
     sampled = mask.flatten(1).any(1).cpu()
