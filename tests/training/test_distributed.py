@@ -56,9 +56,9 @@ if rank == 0:
 
 
 def pairs(make, folder, *changes):
-    """Each run for one process and for two."""
+    """Each run for one process and for two; from the fourth step on Adam may amplify rounding beyond the bounds."""
     data = make(folder)["train"]
-    whole = [make(folder, batch=4, validation={**data, "limit": 2}) | change for change in changes]
+    whole = [make(folder, batch=4, steps=3, validation={**data, "limit": 2}) | change for change in changes]
     return [[run | {"output": str(folder / f"{n}-{i}")} for n in (1, 2)] for i, run in enumerate(whole)]
 
 
@@ -73,11 +73,10 @@ def moved(runs, config):
 def assert_alike(runs, one, two):
     """To rounding; Adam amplifies that where the gradient is nearly 0, step by step, so norms are compared."""
     for name in ("loss", "gradient"):
-        for step, (ours, theirs) in enumerate(zip(runs.logged(two, name), runs.logged(one, name), strict=True)):
-            assert ours == pytest.approx(theirs, rel=min(1e-3, 1e-6 * 10**step)), (name, step)
+        assert runs.logged(two, name) == pytest.approx(runs.logged(one, name), rel=1e-4)
     assert [entry["step"] for entry in runs.entries(two)] == [entry["step"] for entry in runs.entries(one)]
     assert runs.logged(two, "gain") == pytest.approx(runs.logged(one, "gain"), abs=2e-3)
-    assert (moved(runs, two) - moved(runs, one)).norm() < 1e-2 * moved(runs, one).norm()
+    assert (moved(runs, two) - moved(runs, one)).norm() < 2e-3 * moved(runs, one).norm()
 
 
 @pytest.fixture(scope="module")
