@@ -19,7 +19,7 @@ import json
 import os
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from statistics import mean
@@ -37,7 +37,7 @@ from upmri.evaluation.benchmark.text_tables import markdown_table
 from upmri.evaluation.metrics import psnr
 from upmri.learning.adaptation import AdaptationPlan, adapt_to, is_kept
 from upmri.learning.lines import LineSplit
-from upmri.methods.upmri import Upmri, mean_image
+from upmri.methods.upmri import ADAPTATION_SPLIT, Upmri, mean_image
 from upmri.physics.contrast import vary, with_fat
 from upmri.physics.fourier import crop, fft2c, ifft2c
 from upmri.physics.masks import random_lines
@@ -49,7 +49,6 @@ from upmri.training.site import gain as site_gain
 # Number of the first draw of lines of the brains in vivo.
 FIRST = 7000
 PATIENCE = (2, 4, 8)
-USUAL = "all, 5e-05, batch 4"
 PARTS = ("compare", "scans", "cost", "site")
 RESULTS = Path(__file__).parent / "results"
 Row = dict[str, Any]
@@ -88,52 +87,60 @@ def simulated(image: Tensor, coils: int, rate: float, noise: float, seed: int, a
     return with_maps(scan, replace(full, kspace=clean))
 
 
-def cases(size: int | None) -> Iterator[tuple[str, Scan]]:
+def cases(size: int | None) -> dict[str, Callable[[], Scan]]:
     """Simulated scans of validation people, unlike the scans that the weights were trained with."""
 
     def middle(group: str, at: float = 0.5) -> Tensor:
         stack = images(group, "val", size)
         return stack[int(at * len(stack))]
 
-    generator = torch.Generator().manual_seed(0)
-    yield "heart, 7 coils, 4×, σ₀ 0.01", simulated(middle("cardiac_cine"), 7, 4, 0.01, 1)
-    other = torch.as_tensor(with_fat(vary(middle("brain_t1_ms").numpy(), generator), generator))
-    yield "gradient echo with fat, 12 coils around, 4×, σ₀ 0.005", simulated(other, 12, 4, 0.005, 2, "torso")
-    yield "FLAIR, 6 coils, 3×, σ₀ 0.02", simulated(middle("brain_flair_ms"), 6, 3, 0.02, 3)
-    yield "T2, 20 coils around, 6×, σ₀ 0.01", simulated(middle("brain_t2_ms", 0.4), 20, 6, 0.01, 4, "torso")
+    def fat(at: float, seed: int) -> Tensor:
+        generator = torch.Generator().manual_seed(seed)
+        return torch.as_tensor(with_fat(vary(middle("brain_t1_ms", at).numpy(), generator), generator))
+
+    return {
+        "heart, 7 coils, 4×, σ₀ 0.01": lambda: simulated(middle("cardiac_cine"), 7, 4, 0.01, 1),
+        "gradient echo with fat, 12 coils around, 4×, σ₀ 0.005": lambda: simulated(
+            fat(0.5, 0), 12, 4, 0.005, 2, "torso"
+        ),
+        "FLAIR, 6 coils, 3×, σ₀ 0.02": lambda: simulated(middle("brain_flair_ms"), 6, 3, 0.02, 3),
+        "T2, 20 coils around, 6×, σ₀ 0.01": lambda: simulated(middle("brain_t2_ms", 0.4), 20, 6, 0.01, 4, "torso"),
+        "T1 head, 16 coils, 4×, σ₀ 0.003": lambda: simulated(middle("brain_t1_head"), 16, 4, 0.003, 5),
+        "T2, 8 coils, 3×, σ₀ 0.01": lambda: simulated(middle("brain_t2_ms", 0.6), 8, 3, 0.01, 6),
+        "FLAIR, 16 coils around, 6×, σ₀ 0.01": lambda: simulated(
+            middle("brain_flair_ms", 0.6), 16, 6, 0.01, 7, "torso"
+        ),
+        "gradient echo with fat, 8 coils, 3×, σ₀ 0.01": lambda: simulated(fat(0.6, 1), 8, 3, 0.01, 8),
+    }
 
 
 # --- compare: settings ------------------------------------------------------------------------------------------------
 
 
-def plans(steps: int) -> dict[str, AdaptationPlan]:
-    """Settings to compare; none of them stops early, so that the whole course is seen."""
-    base = replace(AdaptationPlan(), steps=steps, patience=10**6)
-    rates = ((2e-5, 4), (5e-5, 4), (1e-4, 4), (2e-4, 4), (5e-5, 1), (5e-5, 2), (5e-5, 8), (1e-4, 16))
-    made = {f"all, {rate:g}, batch {batch}": replace(base, rate=rate, batch=batch) for rate, batch in rates}
-    made |= {f"few, {rate:g}, batch 4": replace(base, rate=rate, batch=4, weights="few") for rate in (1e-3, 3e-3)}
-    usual = made[USUAL]
-    made["average 0"], made["average 0.97"] = replace(usual, average=0.0), replace(usual, average=0.97)
-    made["1 of 3 held out"], made["1 of 10 held out"] = replace(usual, held_out=3), replace(usual, held_out=10)
+def variants(steps: int) -> dict[str, tuple[AdaptationPlan, Row]]:
+    """Settings to compare, plan and objective; none of them stops early, so that the whole course is seen."""
+    usual = replace(AdaptationPlan(), steps=steps, patience=10**6)
+    made: dict[str, tuple[AdaptationPlan, Row]] = {"usual": (usual, {})}
+    made |= {f"rate {rate:g}": (replace(usual, rate=rate), {}) for rate in (5e-5, 1e-4, 4e-4)}
+    made |= {f"batch {count}": (replace(usual, batch=count), {}) for count in (1, 2, 8)}
+    made["norms, biases and λ alone, rate 0.003"] = (replace(usual, rate=3e-3, weights="few"), {})
+    made |= {f"average {decay:g}": (replace(usual, average=decay), {}) for decay in (0.0, 0.97)}
+    made |= {f"1 of {n} held out": (replace(usual, held_out=n), {}) for n in (3, 10)}
+    for share in ((0.05, 0.6), (0.05, 0.2), (0.02, 0.15)):
+        made[f"loss lines {share[0]:.0%} to {share[1]:.0%}"] = (usual, {"split": LineSplit(loss=share)})
+    made["exact noise level"] = (usual, {"sigma_jitter": 0.0})
     return made
-
-
-def losses() -> dict[str, Row]:
-    """Settings of the loss to compare, with the usual plan."""
-    return {"loss share to 0.3": {"split": LineSplit(loss=(0.05, 0.3))}, "exact noise level": {"sigma_jitter": 0.0}}
 
 
 def compare(device: torch.device, options: argparse.Namespace) -> list[Row]:
     """Gain on held-out lines and in PSNR in the course of every adaptation, and where it would stop."""
     rows = []
-    known = plans(options.steps)
-    wanted: list[tuple[str, AdaptationPlan, Row]] = [(name, plan, {}) for name, plan in known.items()]
-    wanted += [(name, known[USUAL], change) for name, change in losses().items()]
-    wanted = [entry for entry in wanted if not options.plans or entry[0] in options.plans]
-    for case, scan in itertools.islice(cases(options.size), options.cases):
+    known = variants(options.steps)
+    for case, make in itertools.islice(cases(options.size).items(), options.first, options.cases):
+        scan = make()
         course(scan, replace(AdaptationPlan(), steps=1), {}, device)  # kernels are compiled
-        for name, plan, change in wanted:
-            row = {"case": case, "plan": name, **course(scan, plan, change, device)}
+        for name in options.plans or known:
+            row = {"case": case, "plan": name, **course(scan, *known[name], device)}
             rows.append(row)
             print(json.dumps(row), flush=True)
     return rows
@@ -153,7 +160,7 @@ def course(scan: Scan, plan: AdaptationPlan, change: Row, device: torch.device) 
         watched += _now(device) - start
         return mean_image(network, inputs)
 
-    objective = replace(method.prior.objective, path_every=0, **change)
+    objective = replace(method.prior.objective, **{"path_every": 0, "split": ADAPTATION_SPLIT, **change})
     made = adapt_to(problem, method.prior.network, objective.loss, predict, plan)
     gains, image_gains = list(made.gains), [value - found[0] for value in found[1:]]
     row: Row = {
@@ -341,7 +348,8 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", default=PARTS, choices=PARTS)
     parser.add_argument("--size", type=int, default=192, help="compare: most pixels a side of the simulated images")
     parser.add_argument("--steps", type=int, default=150, help="compare: steps")
-    parser.add_argument("--cases", type=int, default=4, help="compare: number of scans")
+    parser.add_argument("--first", type=int, default=0, help="compare: number of the first scan")
+    parser.add_argument("--cases", type=int, default=8, help="compare: number after the last scan")
     parser.add_argument("--plans", nargs="*", help="compare: names of settings")
     parser.add_argument("--draws", type=int, default=12, help="scans: draws of lines of each scan and rate")
     parser.add_argument("--most", type=int, default=AdaptationPlan().steps, help="scans, cost: most steps")

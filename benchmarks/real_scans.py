@@ -1,7 +1,7 @@
 """All methods with weights on brains in vivo, undersampled afterwards: both phase-encoding directions, several rates.
 
     UPMRI_DATA=… UPMRI_MODELS=models python benchmarks/real_scans.py measure real_scans.jsonl [--device cuda]
-                 [--draws 12] [--rates 3 4 6 8] [--phase phase readout] [--seconds S] [--only upmri …]
+                 [--draws 12] [--rates 3 4 6 8] [--phase phase readout] [--scans …] [--seconds S] [--only upmri …]
     python benchmarks/real_scans.py tables real_scans.jsonl
     UPMRI_DATA=… python benchmarks/real_scans.py pictures docs/figures
 
@@ -76,9 +76,9 @@ class Setting:
         return upmri.Scan(kspace=kspace * lines, mask=lines[None], name=f"{self.scan} {number}")
 
 
-def settings(rates: list[float], phases: Sequence[str] = PHASES) -> list[Setting]:
+def settings(rates: list[float], phases: Sequence[str] = PHASES, scans: Sequence[str] = SCANS) -> list[Setting]:
     """All settings, in the order of tables."""
-    return [Setting(scan, phase, rate) for phase in phases for scan in SCANS for rate in rates]
+    return [Setting(scan, phase, rate) for phase in phases for scan in scans for rate in rates]
 
 
 def measure(out: Path, options: argparse.Namespace) -> None:
@@ -86,7 +86,7 @@ def measure(out: Path, options: argparse.Namespace) -> None:
     known = {(row["scan"], row["phase"], row["rate"], row["draw"], row["entry"]) for row in read(out)}
     begin = time.monotonic()
     for number in range(options.first, options.draws):
-        for setting in settings(options.rates, options.phase):
+        for setting in settings(options.rates, options.phase, options.scans):
             where = (setting.scan, setting.phase, setting.rate, number)
             wanted = [entry for entry in options.only if (*where, entry) not in known]
             if not wanted:
@@ -201,6 +201,7 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--rates", type=float, nargs="+", default=[3.0, 4.0, 6.0, 8.0])
     parser.add_argument("--phase", nargs="+", default=PHASES, choices=PHASES, help="phase-encoding axes")
+    parser.add_argument("--scans", nargs="+", default=SCANS, choices=SCANS)
     parser.add_argument("--seconds", type=float)
     parser.add_argument("--only", nargs="+", default=list(ENTRIES), choices=list(ENTRIES))
     options = parser.parse_args()

@@ -11,6 +11,7 @@ from upmri.learning.held_out import HeldOut
 from upmri.learning.lines import spread_lines
 from upmri.learning.preference import lead, unit_errors
 from upmri.methods.upmri import UpmriObjective, mean_image
+from upmri.networks import precision
 from upmri.networks.precision import for_inference
 from upmri.physics.phantom import image
 from upmri.physics.problem import Problem
@@ -52,6 +53,19 @@ def held_out_errors(network, problem, one_of):
     assert usable == [0, 1, 2]
     test = HeldOut.split(problem, lines)
     return unit_errors(mean_image(for_inference(network), test.inputs), test.lines)
+
+
+def test_every_evaluation_is_of_the_weights_at_that_step(problem, network, monkeypatch):
+    """The copy for inference follows, though on an accelerator no version counts the changes by these functions."""
+
+    def lerp(weights, ends, share):
+        for weight, end in zip(weights, ends, strict=True):
+            weight.data.lerp_(end.detach(), share)
+
+    monkeypatch.setattr(torch, "_foreach_lerp_", lerp)
+    monkeypatch.setattr(precision, "short_type", lambda _: torch.bfloat16)
+    made = adapt(problem, network, replace(PLAN, patience=10**6))
+    assert len(set(made.gains)) == len(made.gains) == 3
 
 
 def test_the_gain_is_that_on_held_out_lines(problem, network):

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from upmri.networks import precision
-from upmri.networks.precision import ShortPasses, for_inference, short_type
+from upmri.networks.precision import ShortPasses, for_inference, note_change, short_type
 from upmri.networks.unrolled import Unrolled
 
 
@@ -40,6 +40,20 @@ def test_the_copy_is_kept_and_follows_the_weights(network):
     assert for_inference(copy.deepcopy(network)) is not fast
     network.network.out.bias.data = torch.zeros(2)  # other memory
     assert for_inference(network) is not fast
+
+
+@torch.no_grad()
+def test_changes_that_no_version_counts(network):
+    """As by optimisers on an accelerator: weights in training are copied every time, others where that is said."""
+    bias = network.network.out.bias
+    fast = for_inference(network)
+    bias.data.fill_(3)
+    note_change([bias])
+    assert for_inference(network).network.out.bias.float().tolist() == [3, 3]
+    network.requires_grad_(True)
+    assert for_inference(network) is fast
+    bias.data.fill_(4)
+    assert for_inference(network).network.out.bias.float().tolist() == [4, 4]
 
 
 def test_passes_in_16_bits_train_weights_in_32(network):

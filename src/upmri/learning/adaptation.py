@@ -28,7 +28,7 @@ from upmri.core.checks import at_least, positive
 from upmri.learning.held_out import HeldOut
 from upmri.learning.lines import spread_lines
 from upmri.learning.preference import lead, unit_errors
-from upmri.networks.precision import ShortPasses, for_inference, trains_in_16_bits
+from upmri.networks.precision import ShortPasses, for_inference, note_change, trains_in_16_bits
 from upmri.physics.problem import Problem
 
 Loss = Callable[[nn.Module, Problem], Tensor]
@@ -68,8 +68,8 @@ class AdaptationPlan:
         One of how many lines outside the calibration region is held out.
     """
 
-    steps: int = 200
-    rate: float = 5e-5
+    steps: int = 90
+    rate: float = 2e-4
     warmup: int = 10
     batch: int = 4
     weights: Literal["all", "few"] = "all"
@@ -231,6 +231,7 @@ class _Training:
         with torch.no_grad():
             decay = min(self._plan.average, self._step / (self._step + 9))
             torch._foreach_lerp_(list(self.averaged.parameters()), self._weights, 1 - decay)
+        note_change(self.averaged.parameters())
 
     def _slice(self, position: int) -> int:
         """Number of a slice: all in turn, every time in another order."""
@@ -281,4 +282,5 @@ class _Kept:
         """Return the network with these weights."""
         with torch.no_grad():
             torch._foreach_copy_(list(self._network.parameters()), self._weights)
+        note_change(self._network.parameters())
         return self._network

@@ -39,6 +39,8 @@ _ROUGH = 8
 # Smallest error that scales the loss, relative to the energy of the signal: below it is rounding, as in a simulation
 # without noise.
 _LEAST = 1e-4
+# Split where weights are adapted: more input lines than in training, since the image has all of them as input.
+ADAPTATION_SPLIT = LineSplit(loss=(0.02, 0.15))
 
 
 def mean_image(network: Predictor, problem: Problem) -> Tensor:
@@ -182,7 +184,7 @@ class Upmri(Learned):
     steps: int | None = None
     start: float = 0.5
     adapt: bool = False
-    adapt_steps: int = 200
+    adapt_steps: int = 90
     mirrors: bool = False
     refine_maps: bool = False
     precision: str = "auto"
@@ -221,7 +223,7 @@ class Upmri(Learned):
         """
         prior, objective = self.prior, self.prior.objective
         assert isinstance(objective, UpmriObjective)  # noqa: S101  `prior` has checked it
-        loss = replace(objective, path_every=0, supervised=False).loss
+        loss = replace(objective, path_every=0, supervised=False, split=ADAPTATION_SPLIT).loss
         plan = plan or AdaptationPlan.for_device(problem.device, self.adapt_steps)
         made = adapt_to(problem, prior.network, loss, mean_image, plan, report)
         return replace(self, adapt=False, model=prior.with_network(made.network)), made

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import weakref
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
@@ -16,7 +17,9 @@ def for_inference(network: nn.Module) -> nn.Module:
     """Return a copy of a network whose submodules compute in 16 bits where the device has instructions for it.
 
     Parameters of the network itself, such as a damping, keep their precision, and so does everything that is not a
-    submodule, such as solvers. The copy is kept; weights that have changed in place since are copied into it. Where
+    submodule, such as solvers. The copy is kept; weights that have changed in place since are copied into it. A change
+    shows in a tensor's version, but not that by a ``torch._foreach_…_`` function on an accelerator, and optimisers use
+    those: weights that require gradients are always copied, and for others :func:`note_change` must be called. Where
     gradients are recorded the network itself is returned.
 
     Parameters
@@ -34,11 +37,16 @@ def for_inference(network: nn.Module) -> nn.Module:
     kept = _copies.get(network)
     if kept is None or kept.where != where:
         kept = _copies[network] = _Copy(_short_copy(network, short).requires_grad_(False), where, versions)
-    elif kept.versions != versions:
+    elif kept.versions != versions or any(w.requires_grad for w in weights):
         # In place: on an accelerator the recorded passes of the copy stay valid.
         torch._foreach_copy_(list(kept.network.parameters()), weights)
         kept.versions = versions
     return kept.network
+
+
+def note_change(weights: Iterable[Tensor]) -> None:
+    """Count a change of these weights in place, so that :func:`for_inference` sees it."""
+    torch.autograd.graph.increment_version(list(weights))
 
 
 class ShortPasses:

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from upmri.core.errors import InputError
+from upmri.core.kernels import uses_kernels
 from upmri.physics.fourier import ifft2c
 from upmri.physics.masks import calibration_region
 
@@ -114,6 +115,8 @@ def espirit(
     # The block's own coil images are close to the eigenvectors, so few iterations are needed.
     start = ifft2c(_embed(block, shape))
     reference = _principal(block)
+    if uses_kernels(block):
+        return _fused(spectrum, start, reference, crop, iterations, tolerance)
     maps = torch.empty(slices, coils, *shape, dtype=block.dtype, device=block.device)
     most = _BLOCK.get(block.device.type, _CUDA_BLOCK)
     step = max(1, most // (slices * shape[1] * coils**2 * block.element_size()))
@@ -124,6 +127,26 @@ def espirit(
         vectors = vectors * ((values > crop) * torch.exp(-1j * virtual.angle()))[:, None]
         maps[..., band, :] = vectors
     return maps
+
+
+def _fused(
+    spectrum: Tensor, start: Tensor, reference: Tensor, crop: float, iterations: int, tolerance: float
+) -> Tensor:
+    """Maps by the kernel of a CUDA device, as many slices at a time as memory allows."""
+    from upmri.physics.fused_espirit import leading_maps
+
+    height, width = start.shape[-2:]
+    _, tall, broad, coils, _ = spectrum.shape
+    down, across = _waves(tall, height, slice(0, height), spectrum), _waves(broad, width, slice(0, width), spectrum)
+    several = max(1, _CUDA_BLOCK // (height * broad * coils**2 * spectrum.element_size()))
+    options = {"crop": crop, "near": _NEAR, "iterations": iterations, "tolerance": tolerance}
+    parts = zip(*(x.split(several) for x in (spectrum, start, reference)), strict=True)
+    return torch.cat(
+        [
+            leading_maps((down @ rows.flatten(2)).unflatten(-1, (broad, coils, coils)), across, first, phase, **options)
+            for rows, first, phase in parts
+        ]
+    )
 
 
 def central_block(block: Tensor, calibration: int = 24) -> Tensor:

@@ -19,6 +19,7 @@ from upmri.core.errors import InputError
 from upmri.core.scan import Scan
 from upmri.formats import atomic, leftovers
 from upmri.formats.folders import find_files
+from upmri.methods.upmri import ADAPTATION_SPLIT
 from upmri.networks.precision import trains_in_16_bits
 from upmri.training import checkpoint
 from upmri.training.config import DataConfig, TrainConfig
@@ -112,7 +113,7 @@ def adapt(
             name=output.stem,
             about=f"Adapted from {start.stem} to {len(others)} undersampled scans; {len(back)} more were kept back.",
             begin=str(begin),
-            objective=asdict(load_prior(begin).objective) | {"supervised": False},
+            objective=asdict(load_prior(begin).objective) | {"supervised": False, "split": asdict(ADAPTATION_SPLIT)},
             train=DataConfig(scans=tuple(map(str, others))),
             validation=DataConfig(scans=tuple(map(str, back)), limit=_MOST_SLICES),
             steps=steps,
