@@ -1,14 +1,14 @@
 """What adaptation brings, and what it costs: its settings, one scan, a volume, and a site.
 
-    UPMRI_DATA=… python benchmarks/adaptation.py [--device cuda] [--only compare scans cost site] [--draws 12] [-o DIR]
+    UPMRI_DATA=… python benchmarks/adaptation.py [--device cuda] [--only compare cost site] [-o DIR]
 
 - ``compare``: settings of the adaptation to one scan, on simulated scans of validation people that the weights do not
   suit (other coils, contrasts and noise; ESPIRiT maps). Settings are chosen here alone.
-- ``scans``: the two fully sampled brains in vivo, N draws of random lines: PSNR against the image of all lines.
 - ``cost``: seconds for one slice of 256×216 and for a volume of 32.
 - ``site``: 20 undersampled scans (simulated) of an array, contrast and noise level that no shipped weights saw.
 
-It needs torch, numpy and safetensors alone. Results are DIR/adaptation.json and DIR/adaptation.md.
+`real_scans.py` has the brains in vivo. It needs torch, numpy and safetensors alone. Results are DIR/adaptation.json
+and DIR/adaptation.md.
 """
 
 from __future__ import annotations
@@ -49,8 +49,7 @@ from upmri.training.site import gain as site_gain
 # Number of the first draw of lines of the brains in vivo.
 FIRST = 7000
 PATIENCE = (2, 4, 8)
-PARTS = ("compare", "scans", "cost", "site")
-RESULTS = Path(__file__).parent / "results"
+PARTS = ("compare", "cost", "site")
 Row = dict[str, Any]
 
 
@@ -191,51 +190,13 @@ def stop(gains: Sequence[float], deviations: Sequence[float], patience: int) -> 
     return kept, len(gains)
 
 
-# --- scans: brains in vivo --------------------------------------------------------------------------------------------
+# --- cost -------------------------------------------------------------------------------------------------------------
 
 
 def in_vivo(name: str, rate: float, draw: int) -> Scan:
     """One draw of random lines of a fully sampled scan, with ESPIRiT maps from these lines."""
     full = Scan(kspace=torch.from_numpy(np.load(data() / "scans" / f"{name}_kspace.npy")))
     return with_maps(keep_lines(full, random_lines(full.matrix[1], rate, seed=draw)), full)
-
-
-def scans(device: torch.device, options: argparse.Namespace) -> list[Row]:
-    """PSNR without and with adaptation."""
-    rows = []
-    names, rates = ("invivo_brain_7ch", "invivo_brain_16ch"), (3, 4, 6)
-    for name, rate, draw in itertools.product(names, rates, range(options.draws)):
-        scan = in_vivo(name, rate, FIRST + draw)
-        plain = upmri.reconstruct(scan, device=str(device))
-        made = upmri.reconstruct(
-            scan, model=plain.settings["model"], adapt=True, adapt_steps=options.most, device=str(device)
-        )
-        before, after = (psnr(rec.image, scan.reference).item() for rec in (plain, made))
-        row = {"scan": name, "rate": rate, "draw": draw, "model": plain.settings["model"], "psnr": round(before, 3),
-               "gain": round(after - before, 3), "adaptation": made.settings["adaptation"]}  # fmt: skip
-        rows.append(row)
-        print(json.dumps(row), flush=True)
-    return rows
-
-
-def table_of_scans(rows: list[Row]) -> str:
-    """Mean gain and worst draw of each scan and rate."""
-    cells = []
-    for (name, rate), group in itertools.groupby(rows, lambda row: (row["scan"], row["rate"])):
-        here = list(group)
-        gains = [row["gain"] for row in here]
-        facts = [row["adaptation"] for row in here]
-        cells.append((f"`{name}`", f"{rate}×", str(len(here)), f"{mean(row['psnr'] for row in here):.1f}",
-                      f"{mean(gains):+.2f}", f"{min(gains):+.2f}", f"{mean(fact['gain'] for fact in facts):+.2f}",
-                      f"{mean(fact['steps'] for fact in facts):.0f}",
-                      f"{mean(fact['seconds'] for fact in facts):.1f}"))  # fmt: skip
-    gains = [row["gain"] for row in rows]
-    cells.append(("all", "", str(len(rows)), "", f"**{mean(gains):+.2f}**", f"**{min(gains):+.2f}**", "", "", ""))
-    head = ("", "", "draws", "PSNR", "gain (dB)", "worst draw", "on held-out lines", "steps", "seconds")
-    return markdown_table(head, cells)
-
-
-# --- cost -------------------------------------------------------------------------------------------------------------
 
 
 def cost(device: torch.device, options: argparse.Namespace) -> Row:
@@ -326,8 +287,6 @@ def report(found: Row) -> str:
     text = [f"# Adaptation\n\nWritten by `benchmarks/adaptation.py` on {found['device']}, torch {found['torch']}.\n"]
     if "compare" in found:
         text.append("## Settings, simulated scans of validation people\n\n" + table_of_plans(found["compare"]) + "\n")
-    if "scans" in found:
-        text.append("## Brains in vivo\n\n" + table_of_scans(found["scans"]) + "\n")
     for name in ("cost", "site"):
         if name in found:
             lines = [f"- {key}: {json.dumps(value)}" for key, value in found[name].items()]
@@ -347,25 +306,24 @@ def main() -> None:
     parser.add_argument("--device", default="auto")
     parser.add_argument("--only", nargs="*", default=PARTS, choices=PARTS)
     parser.add_argument("--size", type=int, default=192, help="compare: most pixels a side of the simulated images")
-    parser.add_argument("--steps", type=int, default=150, help="compare: steps")
+    parser.add_argument("--steps", type=int, default=100, help="compare: steps")
     parser.add_argument("--first", type=int, default=0, help="compare: number of the first scan")
     parser.add_argument("--cases", type=int, default=8, help="compare: number after the last scan")
     parser.add_argument("--plans", nargs="*", help="compare: names of settings")
-    parser.add_argument("--draws", type=int, default=12, help="scans: draws of lines of each scan and rate")
-    parser.add_argument("--most", type=int, default=AdaptationPlan().steps, help="scans, cost: most steps")
+    parser.add_argument("--most", type=int, default=AdaptationPlan().steps, help="cost: most steps")
     parser.add_argument("--slices", type=int, default=32, help="cost: slices of the volume")
     parser.add_argument("--site-scans", type=int, default=20, help="site: undersampled scans")
     parser.add_argument("--site-size", type=int, default=224, help="site: most pixels a side")
     parser.add_argument("--site-steps", type=int, help="site: training steps")
     parser.add_argument("--site-new", type=int, default=6, help="site: new scans at each rate")
     parser.add_argument("--autotune", action="store_true", help="let cuDNN measure its algorithms")
-    parser.add_argument("-o", dest="out", type=Path, default=RESULTS)
+    parser.add_argument("-o", dest="out", type=Path, default=Path("adaptation"))
     options = parser.parse_args()
     device = pick_device(options.device)
     keep_freed()  # as the command line does
     torch.backends.cudnn.benchmark = options.autotune
     parts: dict[str, Callable[[torch.device, argparse.Namespace], Any]] = {
-        "compare": compare, "scans": scans, "cost": cost, "site": site
+        "compare": compare, "cost": cost, "site": site
     }  # fmt: skip
     found: Row = {"device": device_name(options.device), "torch": str(torch.__version__)}
     found["plan"] = asdict(AdaptationPlan())

@@ -6,9 +6,8 @@ was given is the :func:`~upmri.learning.preference.lead` in dB of the errors ‖
 standard error. The last weights are kept whose gain is above 0 and not below the largest gain by more than two standard
 errors, and D₀ if there are none. So the result is never worse on lines that it did not learn from.
 
-The largest gain alone would stop too early: it is that of few, noisy lines. On two simulated scans of validation
-people, which the rule was chosen on, the PSNR went on to rise where the gain had fallen a little: +0.36 and +0.29 dB at
-the step that this rule would keep, +0.18 and +0.20 dB at the largest gain.
+The largest gain alone would stop too early: it is that of few, noisy lines, and the PSNR of simulated scans of
+validation people went on to rise where it had fallen a little (``benchmarks/results/adaptation.md``).
 """
 
 from __future__ import annotations
@@ -54,7 +53,6 @@ class AdaptationPlan:
         Most steps.
     rate, warmup
         Learning rate of Adam, and number of steps over which it rises to it: the first steps of Adam are noisy ones.
-        With a larger rate the held-out lines are predicted worse after a few steps.
     batch
         Number of slices in a step: different ones, or splits of the same slice.
     weights

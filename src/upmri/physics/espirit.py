@@ -279,7 +279,10 @@ def _unit(x: Tensor) -> tuple[Tensor, Tensor]:
 def _principal(block: Tensor) -> Tensor:
     """The coil combination with the most signal, (slice, coil): a phase reference that is nowhere dark inside."""
     samples = block.flatten(2)
-    return torch.linalg.eigh(samples @ samples.mH)[1][..., -1]
+    found = torch.linalg.eigh(samples @ samples.mH)[1][..., -1]
+    # Programs return eigenvectors with any phase: the largest entry is made real and positive.
+    largest = found.gather(1, found.abs().argmax(1, keepdim=True))
+    return found * torch.exp(-1j * largest.angle())
 
 
 def _embed(block: Tensor, shape: tuple[int, int]) -> Tensor:
