@@ -142,7 +142,7 @@ def test_an_order_cannot_be_changed_behind_ones_back():
     ("settings", "long"),
     [
         ({}, False),
-        ({"samples": 1, "adapt": False, "mirrors": True}, False),
+        ({"samples": 1, "adapt": False, "mirrors": True, "refine_maps": True}, False),
         ({"samples": 2}, True),
         ({"steps": 5}, True),
         ({"adapt": True}, True),
@@ -150,3 +150,8 @@ def test_an_order_cannot_be_changed_behind_ones_back():
 )
 def test_settings_that_mean_long_work(settings, long):
     assert Order(method="upmri", **settings).long is long
+
+
+def test_every_setting_reaches_the_method():
+    asked = {"samples": 2, "adapt": True, "adapt_steps": 7, "mirrors": True, "refine_maps": True}
+    assert Order(method="upmri", **asked).settings == asked
