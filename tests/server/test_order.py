@@ -96,7 +96,7 @@ def test_the_costliest_order_of_all_is_refused_by_default():
     assert caught.value.code == "limit:samples"
 
 
-@pytest.mark.parametrize(("limit", "steps"), [(30, 30), (1000, 200)])
+@pytest.mark.parametrize(("limit", "steps"), [(30, 30), (1000, 90)])
 def test_adaptation_without_a_number_of_steps_stays_within_the_limit(limit, steps):
     assert read('{"method": "upmri", "adapt": true}', limits=Limits(adapt_steps=limit)).adapt_steps == steps
     assert read('{"method": "upmri"}').adapt_steps is None
