@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal, cast, get_args
 
 import torch
 from torch import Tensor
@@ -57,7 +57,7 @@ class Grappa(Method):
 
     rows: int = 5
     lines: int = 4
-    damping: float = 0.01
+    damping: float = 0.03
     calibration: Calibration = "auto"
 
     def __post_init__(self) -> None:
@@ -80,16 +80,20 @@ class Grappa(Method):
 
     def _fill(self, problem: Problem, i: int, kspace: Tensor) -> Tensor:
         """K-space of one slice, (coil, H, W), filled in."""
-        mask = _as_lines(problem.lines[i])
+        mask, rows = _as_lines(problem.lines[i])
         if bool(mask.all()):
             return kspace
+        operator = cast(SenseOperator, problem.operator)
+        filled = torch.zeros_like(kspace)
+        filled[:, rows] = self._fill_rows(kspace[:, rows], mask, operator.maps[i], problem.sigma[i])
+        return filled
+
+    def _fill_rows(self, kspace: Tensor, mask: Tensor, maps: Tensor, sigma: Tensor) -> Tensor:
         most = self.lines if len(mask) == 1 else _SAMPLES
         reach, least = self._reach(mask)
-        rows, columns = calibration_region(mask, kspace.shape[1])
-        block = kspace[:, rows, columns]
+        block = kspace[(slice(None), *calibration_region(mask, kspace.shape[1]))]
         within = _within(reach, block)
         if self.calibration == "maps" or (self.calibration == "auto" and (within[1] < least or not _regular(mask))):
-            maps, sigma = problem.operator.maps[i], problem.sigma[i]  # type: ignore[attr-defined]
             covariance = covariance_of_maps(maps, reach)
             return fill(kspace, mask, covariance, reach, damping=self.damping, most=most, sigma=sigma)
         if min(within) < 0 or within[1] < 1:
@@ -103,7 +107,7 @@ class Grappa(Method):
     def _reach(self, mask: Tensor) -> tuple[Reach, int]:
         """Reach of the window, and the columns it must reach at the least for a sample on either side."""
         if len(mask) > 1:
-            side = min(math.isqrt(int(_SAMPLES / mask.float().mean())), _LARGEST)
+            side = min(math.ceil(math.sqrt(_SAMPLES / mask.float().mean())), _LARGEST)
             return (max(1, side // 2), max(1, side // 2)), 1
         distances = _distances(mask)
         spacing = math.ceil(distances.float().mean()) if len(distances) else 2
@@ -130,6 +134,14 @@ def _regular(mask: Tensor) -> bool:
     return len(distances) > 0 and int((distances != distances.mode().values).sum()) <= _ENDS
 
 
-def _as_lines(mask: Tensor) -> Tensor:
-    """A mask of equal rows, (1 or H, W), as one row."""
-    return mask[:1] if bool((mask == mask[:1]).all()) else mask
+def _as_lines(mask: Tensor) -> tuple[Tensor, slice]:
+    """A mask, (1 or H, W), as one row if all its rows are equal, and the rows that it is for.
+
+    An asymmetric echo leaves out the first or the last rows: then it is for the others.
+    """
+    sampled = mask.any(1).nonzero().flatten()
+    if len(mask) == 1 or len(sampled) == 0:
+        return mask, slice(None)
+    rows = slice(int(sampled[0]), int(sampled[-1]) + 1)
+    equal = bool((mask[rows] == mask[rows][:1]).all())
+    return (mask[rows][:1], rows) if equal else (mask, slice(None))
