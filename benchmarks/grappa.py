@@ -1,4 +1,4 @@
-"""GRAPPA beside SENSE: on simulated scans of validation people, and on brains in vivo that were undersampled afterwards.
+"""GRAPPA beside SENSE: on simulated scans of validation people, and on brains in vivo, undersampled afterwards.
 
     UPMRI_DATA=… python benchmarks/grappa.py [validation] [real]
 

@@ -18,7 +18,7 @@ import upmri
 from upmri import load
 from upmri.physics.fourier import fft2c, ifft2c
 
-SAMPLES, LINES, COILS, PHASES, SLICES = 48, 20, 3, 4, 2
+SAMPLES, LINES, COILS, PHASES, SLICES = 48, 16, 3, 3, 2
 READOUT = SAMPLES // 2
 
 
@@ -105,7 +105,7 @@ def test_an_undersampled_series_has_masks_of_its_own_and_maps_of_its_average(tmp
     for number, mask in enumerate(scan.mask):
         assert mask[0].nonzero().flatten().tolist() == list(interleaved(number // SLICES))
     assert upmri.info(path)["format"] == "ISMRMRD"
-    rec = upmri.reconstruct(scan, "sense")
+    rec = upmri.reconstruct(scan, "sense", damping=1e-4)
     assert rec.settings["maps_from"] == "average over time"
     full = objects().transpose(0, 1).flatten(0, 1).abs().square().sum(1).sqrt()
     assert (rec.image.abs() - full).norm() < 0.2 * full.norm()

@@ -68,9 +68,7 @@ class AcquisitionSource(ReadoutSource):
         skip = np.stack([head["discard_pre"], head["discard_post"]], 1)[rows]
         if header.pilot_tone:
             skip = np.maximum(skip, _PILOT_TONE)
-            self._meta["pilot tone"] = (
-                f"samples left out of each readout: first {_PILOT_TONE[0]}, last {_PILOT_TONE[1]}"
-            )
+            self._meta["pilot tone"] = "samples left out of each readout: first {}, last {}".format(*_PILOT_TONE)
 
         step_1, step_2 = head["kspace_encode_step_1"][rows], head["kspace_encode_step_2"][rows]
         grid = encoding.grid(volume=bool(step_2.any()))

@@ -1,4 +1,4 @@
-"""GRAPPA (Griswold et al. 2002): unsampled points of k-space as a weighted sum of the samples around them, in all coils.
+"""GRAPPA (Griswold et al. 2002): unsampled points of k-space as weighted sums of the samples around them.
 
 The samples in a window around a point are its pattern; their n values in all coils are its sources s, and the point
 itself has one value a coil, t. Weights W of a pattern solve
