@@ -86,7 +86,7 @@ def test_files_of_fastmri_are_not_taken_for_it(tmp_path, kspace):
     [
         ("kspace", np.ones((1, 4, SIZE, SIZE), np.float32), "kspace", "float32"),
         ("kspace", np.ones((0, 4, SIZE, SIZE), np.complex64), "kspace", "(0, 4"),
-        ("kspace", np.full((SLICES, 1, SIZE, SIZE), np.nan, np.complex64), "kspace", "finite"),
+        ("kspace", np.full((SLICES, 4, SIZE, SIZE), np.nan, np.complex64), "kspace", "finite"),
         ("reconstruction_rss", np.ones((SLICES, SIZE, 8), np.float32), "reconstruction_rss", "(2, 256, 8)"),
         ("reconstruction_rss", np.ones((1, SIZE, SIZE), np.float32), "reconstruction_rss", "(1, 256, 256)"),
         ("reconstruction_rss", np.ones((SLICES, SIZE, SIZE), np.complex64), "reconstruction_rss", "complex64"),

@@ -24,13 +24,13 @@ from upmri.core.scan import Scan
 from upmri.formats import hdf5, text
 
 READS = "M4Raw's HDF5"
-_SIZE = 256
+_COILS, _SIZE = 4, 256
 _SPACING = (240 / _SIZE, 240 / _SIZE, 5.0)  # mm
 _NAME = re.compile(r"\d+_(FLAIR|T1|T2|GRE)(\d{1,3})")
 
 
 def recognise(path: Path, head: bytes) -> bool:  # noqa: ARG001
-    """Return whether it is HDF5 with k-space of M4Raw's matrix, a header, and without an attribute of fastMRI."""
+    """Return whether it is HDF5 with k-space of M4Raw's size, a header, and without an attribute of fastMRI."""
     return hdf5.matches(path, _is_m4raw)
 
 
@@ -38,7 +38,7 @@ def _is_m4raw(file: Any) -> bool:
     if not all(hdf5.has_link(file, name) for name in ("kspace", "ismrmrd_header")) or hdf5.has_attribute(file, "norm"):
         return False
     kspace = hdf5.find_array(file, "kspace")
-    return kspace is not None and len(kspace.shape) == 4 and kspace.shape[2:] == (_SIZE, _SIZE)
+    return kspace is not None and kspace.shape[1:] == (_COILS, _SIZE, _SIZE)
 
 
 class M4RawSource(hdf5.Hdf5Source):
@@ -50,7 +50,7 @@ class M4RawSource(hdf5.Hdf5Source):
         kspace = hdf5.find_array(self._file, "kspace")
         if kspace is None or kspace.dtype.kind != "c" or 0 in kspace.shape:
             got = "none" if kspace is None else f"{kspace.dtype} {kspace.shape}"
-            raise InputError(f"expected complex (slice, coil, {_SIZE}, {_SIZE}), got {got}", field="kspace")
+            raise InputError(f"expected complex (slice, {_COILS}, {_SIZE}, {_SIZE}), got {got}", field="kspace")
         self._kspace = kspace
         self.slices, self.coils, *_ = kspace.shape
         self.matrix = (_SIZE, _SIZE)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal, cast, get_args
 
 import torch
@@ -23,8 +24,8 @@ Calibration = Literal["auto", "lines", "maps"]
 
 # Positions that a window takes on calibration lines, in each direction, at the least.
 _SLIDES = 4
-# Widest reach along a line mask, and widest window of 2-D masks: 30 columns, 7×7.
-_WIDEST, _LARGEST = 30, 7
+# Farthest line of a kernel, and widest window of 2-D masks.
+_FARTHEST, _LARGEST = 15, 7
 # Samples of a kernel of 2-D masks.
 _SAMPLES = 6
 # Distances between regular lines that may differ from the others: at both ends of the calibration lines.
@@ -79,30 +80,27 @@ class Grappa(Method):
         return (operator.maps.conj() * ifft2c(filled)).sum(1)
 
     def _fill(self, problem: Problem, i: int, kspace: Tensor) -> Tensor:
-        """K-space of one slice, (coil, H, W), filled in."""
+        """K-space of slice number ``i``, (coil, H, W), filled in."""
         mask, rows = _as_lines(problem.lines[i])
         if bool(mask.all()):
             return kspace
-        operator = cast(SenseOperator, problem.operator)
-        filled = torch.zeros_like(kspace)
-        filled[:, rows] = self._fill_rows(kspace[:, rows], mask, operator.maps[i], problem.sigma[i])
-        return filled
-
-    def _fill_rows(self, kspace: Tensor, mask: Tensor, maps: Tensor, sigma: Tensor) -> Tensor:
-        most = self.lines if len(mask) == 1 else _SAMPLES
+        filled, sampled = torch.zeros_like(kspace), kspace[:, rows]
         reach, least = self._reach(mask)
-        block = kspace[(slice(None), *calibration_region(mask, kspace.shape[1]))]
+        block = sampled[(slice(None), *calibration_region(mask, sampled.shape[1]))]
         within = _within(reach, block)
+        apply = partial(fill, sampled, mask, damping=self.damping, most=self.lines if len(mask) == 1 else _SAMPLES)
         if self.calibration == "maps" or (self.calibration == "auto" and (within[1] < least or not _regular(mask))):
-            covariance = covariance_of_maps(maps, reach)
-            return fill(kspace, mask, covariance, reach, damping=self.damping, most=most, sigma=sigma)
+            covariance = covariance_of_maps(cast(SenseOperator, problem.operator).maps[i], reach)
+            filled[:, rows] = apply(covariance, reach, sigma=problem.sigma[i])
+            return filled
         if min(within) < 0 or within[1] < 1:
             raise InputError(
                 f"grappa needs more calibration lines around the centre of k-space, found {min(block.shape[1:])}; "
                 "calibration='maps' needs none",
                 field="kspace",
             )
-        return fill(kspace, mask, covariance_of_block(block, within), within, damping=self.damping, most=most)
+        filled[:, rows] = apply(covariance_of_block(block, within), within)
+        return filled
 
     def _reach(self, mask: Tensor) -> tuple[Reach, int]:
         """Reach of the window, and the columns it must reach at the least for a sample on either side."""
@@ -111,7 +109,7 @@ class Grappa(Method):
             return (max(1, side // 2), max(1, side // 2)), 1
         distances = _distances(mask)
         spacing = math.ceil(distances.float().mean()) if len(distances) else 2
-        return (self.rows // 2, min(self.lines // 2 * spacing - 1, _WIDEST)), spacing - 1
+        return (self.rows // 2, min(self.lines // 2 * spacing - 1, _FARTHEST)), spacing - 1
 
 
 def _within(reach: Reach, block: Tensor) -> Reach:

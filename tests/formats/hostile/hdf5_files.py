@@ -50,7 +50,7 @@ def _fastmri(draw: Draw) -> Files:
 def _m4raw(draw: Draw) -> Files:
     known, changes, buffer = sibling("m4raw"), drawn_changes(draw), io.BytesIO()
     slices = whole(draw, 1, 2)
-    kspace = noise(slices, 1, known.SIZE, known.SIZE, seed=whole(draw, 0, 9))
+    kspace = noise(slices, known.COILS, known.SIZE, known.SIZE, seed=whole(draw, 0, 9))
     kspace[..., : known.FIRST] = kspace[..., known.LAST :] = 0
     with opened(draw, buffer) as file:
         file["ismrmrd_header"] = known.HEADER
