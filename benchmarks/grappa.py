@@ -46,7 +46,7 @@ def grid(h: int, w: int, down: int, along: int) -> Tensor:
 def masks(h: int, w: int) -> dict[str, Tensor]:
     """Masks by their names."""
     return {
-        **{f"every {r}th line": equispaced(w, r, 24) for r in (2, 3, 4)},
+        **{f"regular lines, R = {r}": equispaced(w, r, 24) for r in (2, 3, 4)},
         **{f"random lines, R = {r}": random_lines(w, r, 24) for r in (2, 3, 4)},
         "Poisson disc, R = 4": poisson_disc((h, w), 4, (24, 24)),
         "Poisson disc, R = 8": poisson_disc((h, w), 8, (24, 24)),
