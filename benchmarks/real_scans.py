@@ -37,6 +37,7 @@ UPMRI: dict[str, Any] = {"model": "brain"}
 ENTRIES: dict[str, tuple[str, dict[str, Any]]] = {
     "zero-filled": ("zero-filled", {}),
     "sense": ("sense", {}),
+    "grappa": ("grappa", {}),
     "l1-wavelet": ("l1-wavelet", {}),
     **{name: (name, {"model": f"brain-{name}"}) for name in (
         "modl", "varnet", "ssdu", "weighted-ssdu", "robust-ssdu", "rei", "moi", "ensure",

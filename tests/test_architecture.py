@@ -14,7 +14,7 @@ SOURCE = ROOT / "src" / "upmri"
 # The same name for the same role in several modules, or for a command and the function that it calls.
 ROLES = {"recognise", "open_source", "read_config", "register", "write"}
 # A method or network and its physics have the name that the literature gives both.
-LITERATURE = {"modl", "sense", "varnet"}
+LITERATURE = {"grappa", "modl", "sense", "varnet"}
 COMMANDS = {"benchmark", "doctor", "maps", "report"}
 REGISTRIES = {"registry"}
 

@@ -105,7 +105,7 @@ def test_only_what_is_asked_for_is_read(path, monkeypatch):
     monkeypatch.setattr(StoredArray, "read", spy)
     with open_source(path) as source:
         assert (source.slices, source.coils, source.matrix) == (FRAMES * SLICES, COILS, (KX, KY))
-        assert source.format == "CMRxRecon MATLAB 7.3"
+        assert source.format == "CMRxRecon 2023, MATLAB 7.3"
         assert not read
         source.read("1::4")
     assert read == [((frame, slice(1, 2, 4)), (1,)) for frame in range(FRAMES)]
@@ -128,6 +128,7 @@ def test_only_what_is_asked_for_is_read(path, monkeypatch):
             {"axes": {"weight": FRAMES, "slice": SLICES}, "nominal_acceleration": 24, "pattern": "ktGaussian"},
         ),
         ("aorta_sag.mat", "kspace", {"axes": {"frame": FRAMES, "slice": SLICES}}),
+        ("T1rho.mat", "kspace", {"axes": {"weight": FRAMES, "slice": SLICES}}),
         ("renamed.mat", "kus", {"axes": {"frame": FRAMES, "slice": SLICES}}),
     ],
 )
@@ -162,6 +163,32 @@ def test_masks_may_differ_from_frame_to_frame_and_be_two_dimensional(tmp_path, k
     points = np.random.default_rng(0).random((KY, KX)) < 0.4
     scan = load(write(tmp_path / "x_kus_ktRadial4.mat", "kus", pairs(kspace * points)))
     np.testing.assert_array_equal(scan.mask[0], points.T)
+
+
+YEARS = {"kspace_full": "2023 or 2024", "kspace_sub10": "2023", "kus": "2024 or 2025", "kspace": "2025"}
+
+
+@pytest.mark.parametrize("name", YEARS)
+def test_info_says_of_which_challenges_a_file_can_be(tmp_path, kspace, name):
+    facts = upmri.info(write(tmp_path / "cine_sax.mat", name, pairs(kspace)))
+    assert facts["format"] == f"CMRxRecon {YEARS[name]}, MATLAB 7.3"
+
+
+def test_a_file_of_2025_in_its_folders_with_its_mask_beside_it(tmp_path, kspace, refuse):
+    """Interleaved lines over time, (nx, ny, nt), and 16 central ones in the challenge: four here."""
+    folder = tmp_path / "MultiCoil/Cine/ValidationSet/UnderSample_Task1/Center005/Siemens_30T_Vida/P003"
+    folder.mkdir(parents=True)
+    lines = np.zeros((FRAMES, KY), bool)
+    lines[:, 4:8] = True
+    for frame in range(FRAMES):
+        lines[frame, frame::8] = True
+    mask = write(folder / "cine_sax_mask_ktUniform8.mat", "mask", np.repeat(lines[..., None], KX, 2).astype(float))
+    path = write(folder / "cine_sax_kus_ktUniform8.mat", "kus", pairs(kspace * lines[:, None, None, :, None]))
+    scan = load(path)
+    assert scan.meta["axes"] == {"frame": FRAMES, "slice": SLICES}
+    assert (scan.meta["nominal_acceleration"], scan.meta["pattern"]) == (8, "ktUniform")
+    np.testing.assert_array_equal(scan.mask[:, 0].reshape(FRAMES, SLICES, KY), np.repeat(lines[:, None], SLICES, 1))
+    refuse(mask, "got a mask")
 
 
 def test_a_mask_beside_it_is_not_needed_and_no_scan(path, refuse):

@@ -2,7 +2,7 @@
 
 They are read in a process of its own, so that a signal, a hang or a flood of memory is seen. Those that are accepted
 are read again in a second process, after other scans, and give the same arrays. `make test` tries 24 files of each
-kind, `make soak` 250, which are 3,000. ``benchmarks/hostile_files.py`` does the same and writes the figures.
+kind, `make soak` 250, which are 3,500. ``benchmarks/hostile_files.py`` does the same and writes the figures.
 """
 
 from __future__ import annotations

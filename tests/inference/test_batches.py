@@ -58,7 +58,7 @@ def test_slices_of_another_kind_begin_a_batch(scan):
 
 
 @pytest.mark.usefixtures("by_three")
-@pytest.mark.parametrize("method", ["zero-filled", "sense", "cg-sense", "l1-wavelet", "upmri"])
+@pytest.mark.parametrize("method", ["zero-filled", "sense", "cg-sense", "grappa", "l1-wavelet", "upmri"])
 @pytest.mark.parametrize("maps", [True, False])
 def test_a_slice_in_a_batch_is_the_slice_alone(scan, method, maps):
     scan = scan if maps else replace(scan, maps=None, noise=None)

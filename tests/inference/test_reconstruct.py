@@ -22,7 +22,7 @@ from upmri.physics.operator import Operator
 from upmri.physics.problem import Problem
 from upmri.physics.sense import SenseOperator, sense_damping
 
-CLASSICAL = ("zero-filled", "sense", "cg-sense", "l1-wavelet")
+CLASSICAL = ("zero-filled", "sense", "cg-sense", "grappa", "l1-wavelet")
 CPU = torch.device("cpu")
 
 

@@ -65,7 +65,7 @@ def test_every_name_is_that_of_its_class(name):
 
 def test_the_package_can_be_called():
     assert upmri.methods() == method_names()
-    assert {"zero-filled", "sense", "cg-sense", "l1-wavelet", registry.DEFAULT} <= set(upmri.methods())
+    assert {"zero-filled", "sense", "cg-sense", "grappa", "l1-wavelet", registry.DEFAULT} <= set(upmri.methods())
     with pytest.raises(AttributeError, match="no attribute 'magic'"):
         upmri.methods.magic  # noqa: B018
 

@@ -30,6 +30,8 @@ from upmri.formats.mrd_header import MrdHeader
 from upmri.formats.readout_flags import classify_all
 from upmri.formats.readouts import ReadoutSource
 
+# Samples at the beginning and the end of a readout that a pilot tone spoils (OCMR's own reader leaves them out).
+_PILOT_TONE = (3, 1)
 _HEAD = ("flags", "number_of_samples", "active_channels", "center_sample", "discard_pre", "discard_post")
 
 
@@ -63,6 +65,10 @@ class AcquisitionSource(ReadoutSource):
                 f"expected readouts of the same coils, got {coils.min()} to {coils.max()} of them", field="data"
             )
         self._meta |= {"left out": left_out} if left_out else {}
+        skip = np.stack([head["discard_pre"], head["discard_post"]], 1)[rows]
+        if header.pilot_tone:
+            skip = np.maximum(skip, _PILOT_TONE)
+            self._meta["pilot tone"] = "samples left out of each readout: first {}, last {}".format(*_PILOT_TONE)
 
         step_1, step_2 = head["kspace_encode_step_1"][rows], head["kspace_encode_step_2"][rows]
         grid = encoding.grid(volume=bool(step_2.any()))
@@ -72,7 +78,7 @@ class AcquisitionSource(ReadoutSource):
             counters=np.stack([head[name][rows] for name in AXES], 1),
             samples=head["number_of_samples"][rows],
             centre=head["center_sample"][rows],
-            skip=np.stack([head["discard_pre"], head["discard_post"]], 1)[rows],
+            skip=skip,
             reverse=reverse,
             calibration=kinds["calibration_only"][rows],
         )

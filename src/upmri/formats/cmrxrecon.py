@@ -32,7 +32,14 @@ from upmri.formats import hdf5
 
 READS = "CMRxRecon's multi-coil MATLAB 7.3"
 _MATLAB = b"MATLAB 7.3 MAT-file"
-_NAMES = ("kspace_full", "kspace_sub04", "kspace_sub08", "kspace_sub10", "kus", "kspace")
+# Variables with k-space, and the challenges that used them.
+_YEARS = {
+    "kspace_full": "2023 or 2024",
+    **dict.fromkeys(("kspace_sub04", "kspace_sub08", "kspace_sub10"), "2023"),
+    "kus": "2024 or 2025",
+    "kspace": "2025",
+}
+_NAMES = tuple(_YEARS)
 _OTHERS = {
     "a mask, which is found from k-space itself": ("mask", "mask04", "mask08", "mask10"),
     "single-coil k-space": ("kspace_single_full", "kspace_single_sub04", "kspace_single_sub08", "kspace_single_sub10"),
@@ -49,10 +56,9 @@ def recognise(path: Path, head: bytes) -> bool:
 class CMRxReconSource(hdf5.Hdf5Source):
     """A CMRxRecon file; only the frames and slices that are wanted are read."""
 
-    format = "CMRxRecon MATLAB 7.3"
-
     def _open(self) -> None:
         self._kspace = _find_kspace(self._file)
+        self.format = f"CMRxRecon {_YEARS[self._kspace.name]}, MATLAB 7.3"
         shape, dtype = self._kspace.shape, self._kspace.dtype
         if not (_is_complex(dtype) and 3 <= len(shape) <= 5 and 0 not in shape):
             raise InputError(
@@ -75,7 +81,7 @@ class CMRxReconSource(hdf5.Hdf5Source):
         return Scan(kspace=torch.from_numpy(kspace), name=self.name, meta=self._describe())
 
     def _describe(self) -> dict[str, Any]:
-        slow = "weight" if re.match(r"t[12](map|w)", self.name.lower()) else "frame"
+        slow = "weight" if re.match(r"t1rho|t[12](map|w)", self.name.lower()) else "frame"
         meta: dict[str, Any] = {"variable": self._kspace.name, "axes": {slow: self._frames, "slice": self._per_frame}}
         nominal = re.search(r"_sub()(\d+)$", self._kspace.name) or re.search(r"_kus_([A-Za-z]+)(\d{1,3})$", self.name)
         if nominal:

@@ -150,6 +150,12 @@ class MrdHeader:
         band = _number(self._root, "acquisitionSystemInformation/relativeReceiverNoiseBandwidth")
         return band if band and 0 < band <= 1 else None
 
+    @property
+    def pilot_tone(self) -> bool:
+        """Whether a pilot tone was on, as OCMR's files say (``userParameterLong``)."""
+        nodes = self._root.findall("userParameters/userParameterLong")
+        return any(node.findtext("name", "") == "PilotTone" and _number(node, "value") == 1 for node in nodes)
+
     def user_parameter(self, name: str) -> float | None:
         """Return a ``userParameterDouble`` ≥ 0; None where there is none."""
         for node in self._root.findall("userParameters/userParameterDouble"):

@@ -24,6 +24,7 @@ _BUILT_IN = {
     "zero-filled": "zero_filled:ZeroFilled",
     "sense": "sense:Sense",
     "cg-sense": "cg_sense:CgSense",
+    "grappa": "grappa:Grappa",
     "l1-wavelet": "l1_wavelet:L1Wavelet",
     "upmri": "upmri:Upmri",
     "upmri-paper": "upmri_paper:UpmriPaper",

@@ -1,4 +1,4 @@
-"""HDF5 files of fastMRI, CMRxRecon, ISMRMRD and UPMRI, with changes to their contents and storage."""
+"""HDF5 files of fastMRI, M4Raw, SKM-TEA, CMRxRecon, ISMRMRD and UPMRI, with changes to their contents and storage."""
 
 from __future__ import annotations
 
@@ -45,6 +45,41 @@ def _fastmri(draw: Draw) -> Files:
         if "attribute" in changes:
             file.attrs[one_of(draw, "acquisition", "max", "norm", "upmri")] = attribute(draw)
     return finished(draw, "x.h5", buffer, kspace.shape, "raw" in changes)
+
+
+def _m4raw(draw: Draw) -> Files:
+    known, changes, buffer = sibling("m4raw"), drawn_changes(draw), io.BytesIO()
+    slices = whole(draw, 1, 2)
+    kspace = noise(slices, known.COILS, known.SIZE, known.SIZE, seed=whole(draw, 0, 9))
+    kspace[..., : known.FIRST] = kspace[..., known.LAST :] = 0
+    with opened(draw, buffer) as file:
+        file["ismrmrd_header"] = known.HEADER
+        put(draw, file, "kspace", kspace, changes)
+        if chance(draw, 50):
+            put(draw, file, "reconstruction_rss", known.rss(kspace), changes - {"elsewhere"})
+        file.attrs["acquisition"] = "AXT2"
+        if "attribute" in changes:
+            file.attrs[one_of(draw, "acquisition", "max", "norm", "upmri")] = attribute(draw)
+    return finished(draw, "2022061003_T201.h5", buffer, kspace.shape, "raw" in changes)
+
+
+def _skmtea(draw: Draw) -> Files:
+    changes, buffer = drawn_changes(draw), io.BytesIO()
+    positions, ky, kz, echoes, coils = whole(draw, 1, 3), 8, 6, whole(draw, 1, 2), 2
+    shapes = {
+        "kspace": (positions, ky, kz, echoes, coils),
+        "maps": (positions, ky, kz, coils, 1),
+        "target": (positions, ky, kz, echoes, 1),
+    }
+    spoilt = one_of(draw, *shapes)
+    with opened(draw, buffer) as file:
+        for name, shape in shapes.items():
+            put(draw, file, name, noise(*shape), changes if name == spoilt else set())
+        if chance(draw, 50):
+            put(draw, file, "masks/poisson_6.0x", np.ones((ky, kz), np.uint8), changes - {"elsewhere"})
+        if "attribute" in changes:
+            file.attrs["upmri"] = attribute(draw)
+    return finished(draw, "MTR_005.h5", buffer, shapes["kspace"], "raw" in changes)
 
 
 def _cmrxrecon(draw: Draw) -> Files:
@@ -167,6 +202,16 @@ def spoil_head(draw: Draw, head: Any) -> None:
 @st.composite
 def fastmri(draw: Draw) -> Files:
     return _written(draw, _fastmri)
+
+
+@st.composite
+def m4raw(draw: Draw) -> Files:
+    return _written(draw, _m4raw)
+
+
+@st.composite
+def skmtea(draw: Draw) -> Files:
+    return _written(draw, _skmtea)
 
 
 @st.composite

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 KINDS = (
-    *("fastmri", "cmrxrecon", "mrd", "native", "reconstruction"),
+    *("fastmri", "m4raw", "skmtea", "cmrxrecon", "mrd", "native", "reconstruction"),
     *("npy", "npz", "bart", "twix", "nifti", "weights", "settings"),
 )
 

@@ -25,6 +25,8 @@ LIMIT = 16 << 20  # bytes of memory that a scan may take
 
 KINDS: dict[str, st.SearchStrategy[Files]] = {
     "fastmri": hdf5_files.fastmri(),
+    "m4raw": hdf5_files.m4raw(),
+    "skmtea": hdf5_files.skmtea(),
     "cmrxrecon": hdf5_files.cmrxrecon(),
     "mrd": hdf5_files.mrd(),
     "native": hdf5_files.native(),
