@@ -11,7 +11,7 @@ import typer
 from rich.text import Text
 
 from upmri.cli import console
-from upmri.cli.options import Json, Overwrite, Quiet, Seed, Trusted, app, byte_limit
+from upmri.cli.options import Axes, Json, Overwrite, Quiet, Seed, Trusted, app, byte_limit
 
 
 @app.command("demo")
@@ -40,13 +40,14 @@ def demo_command(
 @app.command("info")
 def info_command(
     scan: Annotated[Path, typer.Argument(help="A scan of any supported format.")],
+    axes: Axes = None,
     as_json: Json = False,
     trusted: Trusted = False,  # noqa: ARG001
 ) -> None:
     """Show what a scan holds: matrix, coils, acceleration, calibration lines, noise. Reads headers and one slice."""
     from upmri.evaluation.info import info
 
-    facts = info(scan)
+    facts = info(scan, axes=axes)
     if as_json:
         typer.echo(json.dumps(facts, indent=2))
     else:

@@ -16,7 +16,7 @@ from upmri.physics.maps import choose_maps, named
 from upmri.physics.masks import calibration_lines, calibration_region
 
 
-def info(scan: Scan | Any) -> dict[str, Any]:
+def info(scan: Scan | Any, *, axes: str | None = None) -> dict[str, Any]:
     """Describe a scan. Of a file, only the headers and the middle slice are read.
 
     Parameters
@@ -24,6 +24,8 @@ def info(scan: Scan | Any) -> dict[str, Any]:
     scan
         A file of any supported format, a :class:`~upmri.Scan`, or complex k-space as a NumPy array or tensor,
         ([slice,] coil, readout, phase).
+    axes
+        Names of the axes of an array in a file, as of :func:`upmri.load`.
 
     Returns
     -------
@@ -53,7 +55,7 @@ def info(scan: Scan | Any) -> dict[str, Any]:
     if isinstance(scan, str | PathLike):
         from upmri.formats import open_source
 
-        with open_source(scan) as source:  # type: ignore[arg-type]
+        with open_source(scan, axes=axes) as source:  # type: ignore[arg-type]
             return _describe(source.read(source.slices // 2), source.slices, source.format, str(scan))
     if isinstance(scan, Scan):
         return _describe(scan[len(scan) // 2], len(scan), "Scan", None)
