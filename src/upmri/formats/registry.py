@@ -18,7 +18,7 @@ import numpy as np
 
 from upmri.core.errors import InputError
 from upmri.core.scan import Reconstruction
-from upmri.formats import array, atomic, bart, cfl, cmrxrecon, dicom, fastmri, mrd, native, nifti, png, twix
+from upmri.formats import array, atomic, bart, calgary, cfl, cmrxrecon, dicom, fastmri, mrd, native, nifti, png, twix
 from upmri.formats.source import Reader
 
 GROUP = "upmri.formats"
@@ -60,7 +60,7 @@ def _check_dicom(path: Path, overwrite: bool) -> None:  # noqa: ARG001
 
 
 _NIFTI = WrittenFormat(nifti.write_magnitude, nifti.write_complex, check_std=_check_nifti)
-_OWN_READERS: tuple[Reader, ...] = (array, native, cmrxrecon, fastmri, mrd, twix, bart)
+_OWN_READERS: tuple[Reader, ...] = (array, native, cmrxrecon, calgary, fastmri, mrd, twix, bart)
 _OWN_WRITERS = {
     ".nii.gz": _NIFTI,
     ".nii": _NIFTI,
