@@ -20,7 +20,7 @@ _PERIODS = 32
 # Smallest time: the weight of x_t is unbounded as t → 0.
 _EARLIEST = 1e-3
 # Relative error of each solve without gradients, where the solver iterates: see docs/architecture.md for its effect.
-_ACCURACY = 5e-4
+_ACCURACY = 2e-3
 
 
 class Unrolled(nn.Module):
