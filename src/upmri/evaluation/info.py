@@ -14,6 +14,7 @@ from upmri.physics.frames import places
 from upmri.physics.map_quality import assess, worst
 from upmri.physics.maps import choose_maps, named
 from upmri.physics.masks import calibration_lines, calibration_region
+from upmri.physics.sampling_patterns import describe_mask
 
 
 def info(scan: Scan | Any, *, axes: str | None = None) -> dict[str, Any]:
@@ -32,7 +33,7 @@ def info(scan: Scan | Any, *, axes: str | None = None) -> dict[str, Any]:
     dict
         JSON values. What differs between slices is that of the middle slice.
 
-        - ``name``, ``file`` (None if it is not one), ``format``
+        - ``name``, ``file`` (None if it is not one), ``format``, and ``recognised``, what the scan and its mask are
         - ``slices``, ``coils``, ``matrix`` [readout, phase], ``spacing`` in mm [readout, phase, slice] or None
         - ``mask``, "lines" or "2-D", and ``acceleration``
         - ``calibration``, the fully sampled block around the centre of k-space, [readout, phase]
@@ -75,6 +76,7 @@ def _describe(middle: Scan, slices: int, kind: str, file: str | None) -> dict[st
         "name": middle.name,
         "file": file,
         "format": kind,
+        "recognised": _recognised(middle, slices),
         "slices": slices,
         "coils": middle.coils,
         "matrix": list(middle.matrix),
@@ -91,6 +93,18 @@ def _describe(middle: Scan, slices: int, kind: str, file: str | None) -> dict[st
         "meta": middle.meta,
         "notes": notes + _notes(middle) + more,
     }
+
+
+def _recognised(middle: Scan, slices: int) -> str:
+    """Name the kind of scan and of mask in one line."""
+    axes = middle.meta.get("axes")
+    positions = axes.get("readout", 0) if isinstance(axes, dict) else 0
+    if positions:
+        frames = f", {slices // positions} frames" if slices > positions else ""
+        kind = f"3-D with two phase encodings, cut along its readout into {positions} slices{frames}"
+    else:
+        kind = "2-D" if middle.mask.shape[1] == 1 else "2-D, or slices of a 3-D scan"
+    return f"{kind}; {describe_mask(middle.mask[0], middle.matrix[0])}"
 
 
 def _noise(middle: Scan) -> tuple[float | None, str | None, list[str]]:
