@@ -3,8 +3,8 @@
 Volumes of `brain_t1_head` in the geometry of a sagittal 3-D scan: the readout runs from head to foot, both phase
 encodings lie in the axial plane (192×160). Simulated: 12 coils of one array around the head, a phase that is smooth in
 three directions, σ₀ = 0.01; Poisson discs at 8×, CAIPI lattices 2×2 and 2×3, each with 24×24 calibration points.
-All get the same maps, ESPIRiT of each position along the readout (`--ecalib`: BART gets those of its own 3-D ecalib).
-BART is `pics -S -i 30 -R W:7:0:λ`, λ of each pattern by the validation person (`--tune`).
+All get the same maps, ESPIRiT of each position along the readout, whose cost has a row of its own; with `--ecalib` BART
+gets those of its own 3-D ecalib. BART is `pics -S -i 30 -R W:7:0:λ`, λ by the validation person (`--tune`).
 
     UPMRI_DATA=… python benchmarks/volumes.py --tune            # prints the PSNR of each λ on the validation person
     UPMRI_DATA=… python benchmarks/volumes.py [--positions 32] [--device cpu] [-o benchmarks/results]
@@ -115,16 +115,18 @@ def compare(person: str, case: tuple[str, int], options: argparse.Namespace) -> 
         print(json.dumps(rows[-1]), flush=True)
 
     with tempfile.TemporaryDirectory() as folder:
-        bart = Bart(bare if options.ecalib else upmri.estimate_maps(bare), folder)
+        mapped, cost = measured(lambda: upmri.estimate_maps(bare))
+        rows.append({"person": person, "case": NAMES[case], "method": "coil maps"} | cost)
+        bart = Bart(bare if options.ecalib else mapped, folder)
         if options.ecalib:
             _, cost = measured(lambda: bart.run("ecalib", "-m1", "-r24", "kspace", "maps"))
-            print(json.dumps({"case": NAMES[case], "method": "BART ecalib"} | cost), flush=True)
+            rows.append({"person": person, "case": NAMES[case], "method": "BART ecalib"} | cost)
         for damping in GRID if options.tune else (LAMBDA[case],):
             image, cost = measured(lambda: bart.pics(damping))  # noqa: B023
             add(f"BART pics W:7:0:{damping:g}", image, cost)
     if not options.tune or options.all:
         for method, settings in (("sense", {}), ("upmri", {"model": options.model})):
-            rec, cost = measured(lambda: upmri.reconstruct(bare, method, device=options.device, **settings))  # noqa: B023
+            rec, cost = measured(lambda: upmri.reconstruct(mapped, method, device=options.device, **settings))  # noqa: B023
             add(method, rec.image, cost)
     return rows
 
@@ -135,11 +137,11 @@ def table(rows: list[dict[str, Any]]) -> str:
     for case in NAMES.values():
         for method in dict.fromkeys(row["method"] for row in rows if row["case"] == case):
             same = [row for row in rows if (row["case"], row["method"]) == (case, method)]
-            mean = {name: np.mean([row[name] for row in same]) for name in ("psnr", "ssim", "seconds", "cpu")}
-            lines.append(
-                f"| {case} | {method} | {mean['psnr']:.2f} | {mean['ssim']:.3f} | {mean['seconds']:.1f} | "
-                f"{mean['cpu']:.1f} |"
-            )
+            mean = {
+                name: np.mean([row.get(name, np.nan) for row in same]) for name in ("psnr", "ssim", "seconds", "cpu")
+            }
+            quality = "| |" if np.isnan(mean["psnr"]) else f"| {mean['psnr']:.2f} | {mean['ssim']:.3f} |"
+            lines.append(f"| {case} | {method} {quality} {mean['seconds']:.1f} | {mean['cpu']:.1f} |")
     return "\n".join(lines)
 
 

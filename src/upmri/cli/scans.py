@@ -93,7 +93,17 @@ def simulate_command(
     target: Annotated[Path, typer.Argument(metavar="OUT", help="The scan to write, .h5.")],
     coils: Annotated[int, typer.Option(help="Number of receive coils.")] = 16,
     accel: Annotated[float, typer.Option(help="Acceleration R; W/R lines, calibration lines included.")] = 4,
-    acs: Annotated[int | None, typer.Option(help="Number of calibration lines; by default 0.32·W/R.")] = None,
+    acs: Annotated[
+        int | None,
+        typer.Option(help="Number of calibration lines, by default 0.32·W/R; side of the block of a 2-D pattern."),
+    ] = None,
+    pattern: Annotated[
+        str,
+        typer.Option(help="lines, or of a volume with two phase encodings: poisson, caipi, separable."),
+    ] = "lines",
+    elliptic: Annotated[
+        bool, typer.Option("--elliptic", help="Leave out the corners of k-space (2-D patterns).")
+    ] = False,
     noise: Annotated[float, typer.Option(help="σ₀, where the image's 99.9th percentile is 1.")] = 0.01,
     seed: Seed = 0,
     overwrite: Overwrite = False,
@@ -115,7 +125,10 @@ def simulate_command(
     with guard.naming(image):
         # Of each voxel the scan holds k-space and maps of all coils and the reference, complex numbers of 8 bytes.
         guard.check_bytes("scan", 8 * images.size * (2 * coils + 1), limit)
-    scan = simulate(images, coils=coils, acceleration=accel, acs=acs, noise=noise, seed=seed)
+    scan = simulate(
+        images, coils=coils, acceleration=accel, acs=acs, noise=noise, seed=seed,
+        pattern=pattern, elliptic=elliptic,  # type: ignore[arg-type]  # simulate checks it
+    )  # fmt: skip
     scan.save(target, overwrite=overwrite)
     if not quiet:
         height, width = scan.matrix
