@@ -42,7 +42,7 @@ NAMES = {("poisson", 8): "8× Poisson", ("caipi", 4): "2×2 CAIPI", ("caipi", 6)
 COILS, NOISE, GROUP = 12, 0.01, "brain_t1_head"
 # BART's λ by pattern: the best of the grid on the validation person (--tune).
 GRID = (0.003, 0.004, 0.005, 0.007, 0.01)
-LAMBDA = {("poisson", 8): 0.005, ("caipi", 4): 0.005, ("caipi", 6): 0.005}
+LAMBDA = {("poisson", 8): 0.005, ("caipi", 4): 0.007, ("caipi", 6): 0.005}
 
 
 def volume(person: str, pattern: str, rate: float, positions: int) -> upmri.Scan:

@@ -59,7 +59,7 @@ def _lines(facts: dict[str, Any]) -> list[tuple[str, Any]]:
     readout, lines = facts["calibration"]
     noise = "unknown" if facts["noise"] is None else f"{facts['noise']:.3g} (from the {facts['noise_from']})"
     shown: dict[str, Any] = {
-        "matrix": f"{_product(facts['matrix'])} (readout × phase)",
+        "matrix": f"{_product(facts['matrix'])} ({'phase × partition' if _is_volume(facts) else 'readout × phase'})",
         "spacing": "unknown" if facts["spacing"] is None else f"{_product(facts['spacing'])} mm",
         "mask": facts["mask"],
         "acceleration": f"{facts['acceleration']:.2f}×",
@@ -76,6 +76,11 @@ def _lines(facts: dict[str, Any]) -> list[tuple[str, Any]]:
     ]
     pairs += [(f"meta {key}", value) for key, value in facts["meta"].items()]
     return pairs + [("note", note) for note in facts["notes"]]
+
+
+def _is_volume(facts: dict[str, Any]) -> bool:
+    axes = facts["meta"].get("axes")
+    return isinstance(axes, dict) and "readout" in axes
 
 
 def _quality(facts: dict[str, Any]) -> str:
