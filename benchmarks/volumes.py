@@ -155,6 +155,7 @@ def main() -> None:
     parser.add_argument("--tune", action="store_true", help="the validation person, and every λ of BART")
     parser.add_argument("--all", action="store_true", help="with --tune: sense and upmri, too")
     parser.add_argument("--ecalib", action="store_true", help="BART with maps of its own, 3-D")
+    parser.add_argument("--people", nargs="*", help="some of the people of the part")
     parser.add_argument("--case", type=int, nargs="*", default=range(len(CASES)))
     parser.add_argument("-o", "--out", type=Path, help="folder for volumes.json and volumes.md")
     options = parser.parse_args()
@@ -163,7 +164,7 @@ def main() -> None:
     keep_freed()  # as the command line does
     load = machine_load(str(pick_device(options.device)))
     people = json.loads((Path(os.environ["UPMRI_DATA"]) / "anatomies" / "splits.json").read_text())[GROUP]
-    chosen = people["val" if options.tune else "test"]
+    chosen = [name for name in people["val" if options.tune else "test"] if name in (options.people or [name])]
     rows = [row for person in chosen for number in options.case for row in compare(person, CASES[number], options)]
     print(table(rows))
     if options.out:
