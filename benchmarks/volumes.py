@@ -140,7 +140,7 @@ def table(rows: list[dict[str, Any]]) -> str:
             mean = {
                 name: np.mean([row.get(name, np.nan) for row in same]) for name in ("psnr", "ssim", "seconds", "cpu")
             }
-            quality = "| |" if np.isnan(mean["psnr"]) else f"| {mean['psnr']:.2f} | {mean['ssim']:.3f} |"
+            quality = "| | |" if np.isnan(mean["psnr"]) else f"| {mean['psnr']:.2f} | {mean['ssim']:.3f} |"
             lines.append(f"| {case} | {method} {quality} {mean['seconds']:.1f} | {mean['cpu']:.1f} |")
     return "\n".join(lines)
 
