@@ -66,7 +66,7 @@ def test_trusted_is_for_one_command(run, scan, monkeypatch, words, value):
     started, seen = [], []
     monkeypatch.setenv("UPMRI_TRUSTED", "0")
     monkeypatch.setattr(fork_server, "start", lambda: started.append(True))
-    monkeypatch.setattr("upmri.evaluation.info.info", lambda _: seen.append(os.environ["UPMRI_TRUSTED"]) or {})
+    monkeypatch.setattr("upmri.evaluation.info.info", lambda *_, **__: seen.append(os.environ["UPMRI_TRUSTED"]) or {})
     run("info", "scan.h5", "--json", *words)
     assert seen == [value]
     assert len(started) == (value == "0")

@@ -65,3 +65,16 @@ def test_simulate_never_overwrites_its_image(run, tmp_path, one_line):
     one_line(run("simulate", "image.npy", "link.h5", "--overwrite", code=2), "link.h5: is an input")
     assert (tmp_path / "link.h5").read_bytes() == before
     one_line(run("simulate", "image.npy", f"{'x' * 300}.h5", code=2), "name too long")
+
+
+def test_simulate_makes_a_volume_with_two_phase_encodings(run, tmp_path):
+    np.save(tmp_path / "image.npy", upmri.demo.brain())
+    options = ["--coils", "4", "--accel", "4", "--pattern", "caipi", "--elliptic"]
+    run("simulate", tmp_path / "image.npy", tmp_path / "volume.h5", *options)
+    made = upmri.load(tmp_path / "volume.h5")
+    assert made.mask.shape[1:] == made.matrix
+    said = run("info", tmp_path / "volume.h5").stdout
+    assert "3-D with two phase encodings, cut along its readout" in said
+    assert "2×2 CAIPI lattice, shift 1, elliptic shutter" in said
+    error = run("simulate", tmp_path / "image.npy", tmp_path / "x.h5", "--pattern", "spiral", code=2).stderr
+    assert "pattern" in error

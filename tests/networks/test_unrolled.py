@@ -60,7 +60,7 @@ def test_slices_do_not_mix_with_a_2d_mask(rng):
     for i in range(2):
         alone = SenseOperator(operator.maps[i : i + 1], operator.mask[i : i + 1])
         x = model(alone, adjoint[i : i + 1], adjoint[i : i + 1], t[:1], sigma[i : i + 1])
-        assert (x - together[i]).norm() < 1e-5 * x.norm()
+        assert (x - together[i]).norm() < 1e-4 * x.norm()
 
 
 def test_solves_are_as_accurate_as_needed(rng):

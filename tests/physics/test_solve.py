@@ -3,14 +3,7 @@ import torch
 
 import upmri
 from upmri.physics.sense import SenseOperator
-from upmri.physics.solve import (
-    CirculantPreconditioner,
-    _Inverse,
-    _inverse,
-    _Triangle,
-    conjugate_gradients,
-    row_blocks,
-)
+from upmri.physics.solve import CirculantPreconditioner, conjugate_gradients, solve_with_residual
 
 
 def hermitian(rng, n=12, batch=3):
@@ -170,27 +163,49 @@ def test_iterating_past_convergence_leaves_the_null_space_alone():
     assert (x - image).norm() < 1e-4 * image.norm()
 
 
-@pytest.mark.parametrize("n", [1, 8, 9, 64, 65, 200])  # in one piece, halved once, halved again and again
-def test_factors_give_the_dense_solution(rng, n):
-    system = hermitian(rng, n) + 0.1 * torch.eye(n)
-    rhs = rng(3, n, 2)
-    expected = torch.linalg.solve(system, rhs)
-    for factor in (_Triangle(torch.linalg.cholesky(system)), _Inverse(_inverse(system))):
-        found = torch.empty_like(rhs)
-        factor.solve(rhs, found)
-        assert torch.allclose(found, expected)
+def test_a_known_image_of_the_start_saves_one_product(rng):
+    matrix, rhs, calls = hermitian(rng), rng(3, 3, 4), []
+
+    def normal(x):
+        calls.append(1)
+        return apply(matrix)(x)
+
+    options = {"iterations": 100, "tolerance": 1e-3}
+    x, residual = solve_with_residual(normal, rhs, 0.1, **options)
+    assert torch.allclose(residual, rhs - apply(matrix)(x) - 0.1 * x)
+    other = rhs + 0.1 * rng(3, 3, 4)
+    calls.clear()
+    plain = conjugate_gradients(normal, other, 0.1, **options, start=x)
+    count = len(calls)
+    calls.clear()
+    again, _ = solve_with_residual(normal, other, 0.1, **options, start=x, applied=rhs - residual)
+    assert len(calls) == count - 1
+    assert torch.allclose(again, plain)
 
 
-def test_a_system_that_is_not_definite_is_noticed_at_any_depth(rng):
-    system = hermitian(rng, 200) + 0.1 * torch.eye(200)
-    system[1, 150, 150] = -1
-    found = _inverse(system).isnan().any((1, 2))
-    assert found.tolist() == [False, True, False]
+def test_an_operator_remembers_its_last_solution_until_it_changes(rng):
+    class Counted(SenseOperator):
+        calls = 0
 
+        def _normal(self, image):
+            self.calls += 1
+            return super()._normal(image)
 
-def test_blocks_are_cropped_to_what_is_seen():
-    maps = torch.zeros(1, 40, 2, 30, dtype=torch.complex64)
-    maps[:, 5:20, :, 10:25] = 1
-    (first, second) = row_blocks(maps)
-    assert (first.rows, first.columns) == (slice(5, 16), slice(10, 25))
-    assert (second.rows, second.columns) == (slice(16, 20), slice(10, 25))
+    maps = rng(1, 3, 12, 10, dtype=torch.complex64)
+    mask = torch.rand(1, 12, 10, generator=torch.Generator().manual_seed(0)) < 0.5
+    operator, rhs = Counted(maps / maps.norm(dim=1, keepdim=True), mask), rng(1, 12, 10, dtype=torch.complex64)
+    damping = torch.tensor([0.1])
+    with torch.no_grad():
+        for known in (True, False):
+            x = operator.solve(rhs, damping)
+            start = x if known else x.clone()
+            operator.calls = 0
+            again = operator.solve(1.1 * rhs, damping, start=start)
+            fresh = Counted(operator.maps, mask)
+            expected = fresh.solve(1.1 * rhs, damping, start=start)
+            assert operator.calls == fresh.calls - known
+            assert (again - expected).norm() < 1e-5 * expected.norm()
+        x = operator.solve(rhs, damping)
+        x *= 2  # no longer what was kept
+        changed = operator.solve(rhs, damping, start=x)
+        assert (operator.normal(changed) + 0.1 * changed - rhs).norm() < 1e-5 * rhs.norm()

@@ -82,3 +82,15 @@ def test_what_was_not_measured_stays_so_and_the_reference_is_of_all_lines():
     again = fft2c(mapped.maps * mapped.reference[:, None])
     assert (again - full.kspace).norm() < 0.1 * full.kspace.norm()
     assert torch.equal(mapped.kspace, scan.kspace)
+
+
+def test_patterns_of_points_are_drawn_by_their_names():
+    for pattern in ("poisson", "caipi", "separable"):
+        selection = Selection(lines=pattern)
+        points = draw_lines(selection, 40, 4.0, 3, height=48)
+        assert points.shape == (48, 40)
+        assert bool(points[20:28, 16:24].all())  # calibration block
+        assert 3 < 1 / points.float().mean() < 7
+        assert torch.equal(points, draw_lines(selection, 40, 4.0, 3, height=48))
+    kinds = [len(draw_lines(Selection(lines="mixed"), 40, 4.0, seed, height=48)) for seed in range(64)]
+    assert 20 <= kinds.count(1) <= 44

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from upmri.cli import console
-from upmri.cli.options import Json, Overwrite, Quiet, Reference, Trusted, app, byte_limit
+from upmri.cli.options import Axes, Json, Overwrite, Quiet, Reference, Trusted, app, byte_limit
 
 
 @app.command("maps")
@@ -19,6 +19,7 @@ def maps_command(
         Path, typer.Option("--out", "-o", help="File to write: .npy, .cfl (for BART), or .h5 (the scan with its maps).")
     ],
     reference: Reference = None,
+    axes: Axes = None,
     slices: Annotated[str | None, typer.Option(help="Slices to estimate, as in 3:7.")] = None,
     overwrite: Overwrite = False,
     max_gib: Annotated[
@@ -36,7 +37,7 @@ def maps_command(
     check_maps_target(target, overwrite=overwrite)
     atomic.check_not_input(target, [scan] if reference is None else [scan, reference])
     limit = byte_limit(max_gib)
-    loaded = load(scan, slices, max_bytes=limit)
+    loaded = load(scan, slices, axes, max_bytes=limit)
     other = None if reference is None else load(reference, max_bytes=limit)
     with guard.naming(scan):
         mapped = loaded if loaded.maps is not None and other is None else estimate_maps(loaded, other)

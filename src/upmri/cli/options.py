@@ -73,6 +73,13 @@ Reference = Annotated[
     Path | None,
     typer.Option(help="K-space of a reference scan with the same coils and field of view, to estimate coil maps from."),
 ]
+Axes = Annotated[
+    str | None,
+    typer.Option(
+        help="Names of the axes of an array (.npy, .cfl, HDF5), in its order, as in coil,readout,phase,partition; "
+        "also slice, frame, echo, repetition, contrast, set."
+    ),
+]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, …")]
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from upmri.cli import console
-from upmri.cli.options import Device, Json, Mirrors, Overwrite, Quiet, Reference, Seed, Trusted, app, byte_limit
+from upmri.cli.options import Axes, Device, Json, Mirrors, Overwrite, Quiet, Reference, Seed, Trusted, app, byte_limit
 from upmri.core.errors import InputError
 from upmri.methods import DEFAULT
 
@@ -34,6 +34,7 @@ def recon_command(
         typer.Option(help="Coil maps: .npy or .cfl of maps, or a scan that has some (.h5, .npz)."),
     ] = None,
     reference: Reference = None,
+    axes: Axes = None,
     slices: Annotated[str | None, typer.Option(help="Slices to reconstruct, as in 3:7.")] = None,
     steps: Annotated[int | None, typer.Option(help="Number of iterations, for iterative methods.")] = None,
     samples: Annotated[
@@ -116,7 +117,7 @@ def recon_command(
             seconds: dict[str, float] = {}
             with measured(seconds) if profile else nullcontext():
                 with stage("opening"):
-                    source = formats.open_source(path, max_bytes=limit)
+                    source = formats.open_source(path, axes=axes, max_bytes=limit)
                 with source, console.warnings_shown(quiet=quiet):
                     each = MappedSlices(source, slices, maps=given, reference=other_scan)
                     rec = reconstruct_slices(
@@ -127,7 +128,7 @@ def recon_command(
                     rec.save(destination, overwrite=overwrite, complex=keep_phase)
             if with_report:
                 with console.warnings_shown(quiet=quiet):
-                    report.write_report(rec, report_path, scan=path, slices=slices, overwrite=overwrite)
+                    report.write_report(rec, report_path, scan=path, slices=slices, axes=axes, overwrite=overwrite)
         except InputError as error:
             console.complain(error.within(path=path))
             failed = True

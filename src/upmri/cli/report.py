@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from upmri.cli import console
-from upmri.cli.options import Overwrite, Quiet, Trusted, above_zero, app
+from upmri.cli.options import Axes, Overwrite, Quiet, Trusted, above_zero, app
 
 
 @app.command("report")
@@ -21,6 +21,7 @@ def report_command(
         Path | None, typer.Option(help="The scan they were reconstructed from; adds measured k-space and mask.")
     ] = None,
     slices: Annotated[str | None, typer.Option(help="Slices of the scan that the results show, as in 3:7.")] = None,
+    axes: Axes = None,
     max_mb: Annotated[
         float, typer.Option(help="Size limit of the page in MB; samples and phase are left out first.")
     ] = 40,
@@ -35,7 +36,9 @@ def report_command(
     atomic.check_not_input(target, results if scan is None else [*results, scan])
     limit = above_zero(max_mb, "--max-mb")
     with console.warnings_shown(quiet=quiet):
-        write_report(list(results), target, scan=scan, slices=slices, overwrite=overwrite, max_megabytes=limit)
+        write_report(
+            list(results), target, scan=scan, slices=slices, axes=axes, overwrite=overwrite, max_megabytes=limit
+        )
     if not quiet:
         count = f"{len(results)} result{'s' * (len(results) != 1)}"
         console.say(f"{target}: {count}, {target.stat().st_size / 1e6:.1f} MB; open it in a browser")

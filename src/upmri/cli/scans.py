@@ -11,7 +11,7 @@ import typer
 from rich.text import Text
 
 from upmri.cli import console
-from upmri.cli.options import Json, Overwrite, Quiet, Seed, Trusted, app, byte_limit
+from upmri.cli.options import Axes, Json, Overwrite, Quiet, Seed, Trusted, app, byte_limit
 
 
 @app.command("demo")
@@ -40,13 +40,14 @@ def demo_command(
 @app.command("info")
 def info_command(
     scan: Annotated[Path, typer.Argument(help="A scan of any supported format.")],
+    axes: Axes = None,
     as_json: Json = False,
     trusted: Trusted = False,  # noqa: ARG001
 ) -> None:
     """Show what a scan holds: matrix, coils, acceleration, calibration lines, noise. Reads headers and one slice."""
     from upmri.evaluation.info import info
 
-    facts = info(scan)
+    facts = info(scan, axes=axes)
     if as_json:
         typer.echo(json.dumps(facts, indent=2))
     else:
@@ -58,7 +59,7 @@ def _lines(facts: dict[str, Any]) -> list[tuple[str, Any]]:
     readout, lines = facts["calibration"]
     noise = "unknown" if facts["noise"] is None else f"{facts['noise']:.3g} (from the {facts['noise_from']})"
     shown: dict[str, Any] = {
-        "matrix": f"{_product(facts['matrix'])} (readout × phase)",
+        "matrix": f"{_product(facts['matrix'])} ({'phase × partition' if _is_volume(facts) else 'readout × phase'})",
         "spacing": "unknown" if facts["spacing"] is None else f"{_product(facts['spacing'])} mm",
         "mask": facts["mask"],
         "acceleration": f"{facts['acceleration']:.2f}×",
@@ -77,6 +78,11 @@ def _lines(facts: dict[str, Any]) -> list[tuple[str, Any]]:
     return pairs + [("note", note) for note in facts["notes"]]
 
 
+def _is_volume(facts: dict[str, Any]) -> bool:
+    axes = facts["meta"].get("axes")
+    return isinstance(axes, dict) and "readout" in axes
+
+
 def _quality(facts: dict[str, Any]) -> str:
     share = facts["maps_unexplained"]
     return "unknown" if share is None else f"{facts['maps_quality']} ({share:.1%} of the data unexplained)"
@@ -92,7 +98,17 @@ def simulate_command(
     target: Annotated[Path, typer.Argument(metavar="OUT", help="The scan to write, .h5.")],
     coils: Annotated[int, typer.Option(help="Number of receive coils.")] = 16,
     accel: Annotated[float, typer.Option(help="Acceleration R; W/R lines, calibration lines included.")] = 4,
-    acs: Annotated[int | None, typer.Option(help="Number of calibration lines; by default 0.32·W/R.")] = None,
+    acs: Annotated[
+        int | None,
+        typer.Option(help="Number of calibration lines, by default 0.32·W/R; side of the block of a 2-D pattern."),
+    ] = None,
+    pattern: Annotated[
+        str,
+        typer.Option(help="lines, or of a volume with two phase encodings: poisson, caipi, separable."),
+    ] = "lines",
+    elliptic: Annotated[
+        bool, typer.Option("--elliptic", help="Leave out the corners of k-space (2-D patterns).")
+    ] = False,
     noise: Annotated[float, typer.Option(help="σ₀, where the image's 99.9th percentile is 1.")] = 0.01,
     seed: Seed = 0,
     overwrite: Overwrite = False,
@@ -114,7 +130,10 @@ def simulate_command(
     with guard.naming(image):
         # Of each voxel the scan holds k-space and maps of all coils and the reference, complex numbers of 8 bytes.
         guard.check_bytes("scan", 8 * images.size * (2 * coils + 1), limit)
-    scan = simulate(images, coils=coils, acceleration=accel, acs=acs, noise=noise, seed=seed)
+    scan = simulate(
+        images, coils=coils, acceleration=accel, acs=acs, noise=noise, seed=seed,
+        pattern=pattern, elliptic=elliptic,  # type: ignore[arg-type]  # simulate checks it
+    )  # fmt: skip
     scan.save(target, overwrite=overwrite)
     if not quiet:
         height, width = scan.matrix

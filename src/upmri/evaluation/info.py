@@ -14,9 +14,10 @@ from upmri.physics.frames import places
 from upmri.physics.map_quality import assess, worst
 from upmri.physics.maps import choose_maps, named
 from upmri.physics.masks import calibration_lines, calibration_region
+from upmri.physics.sampling_patterns import describe_mask
 
 
-def info(scan: Scan | Any) -> dict[str, Any]:
+def info(scan: Scan | Any, *, axes: str | None = None) -> dict[str, Any]:
     """Describe a scan. Of a file, only the headers and the middle slice are read.
 
     Parameters
@@ -24,13 +25,15 @@ def info(scan: Scan | Any) -> dict[str, Any]:
     scan
         A file of any supported format, a :class:`~upmri.Scan`, or complex k-space as a NumPy array or tensor,
         ([slice,] coil, readout, phase).
+    axes
+        Names of the axes of an array in a file, as of :func:`upmri.load`.
 
     Returns
     -------
     dict
         JSON values. What differs between slices is that of the middle slice.
 
-        - ``name``, ``file`` (None if it is not one), ``format``
+        - ``name``, ``file`` (None if it is not one), ``format``, and ``recognised``, what the scan and its mask are
         - ``slices``, ``coils``, ``matrix`` [readout, phase], ``spacing`` in mm [readout, phase, slice] or None
         - ``mask``, "lines" or "2-D", and ``acceleration``
         - ``calibration``, the fully sampled block around the centre of k-space, [readout, phase]
@@ -53,7 +56,7 @@ def info(scan: Scan | Any) -> dict[str, Any]:
     if isinstance(scan, str | PathLike):
         from upmri.formats import open_source
 
-        with open_source(scan) as source:  # type: ignore[arg-type]
+        with open_source(scan, axes=axes) as source:  # type: ignore[arg-type]
             return _describe(source.read(source.slices // 2), source.slices, source.format, str(scan))
     if isinstance(scan, Scan):
         return _describe(scan[len(scan) // 2], len(scan), "Scan", None)
@@ -73,6 +76,7 @@ def _describe(middle: Scan, slices: int, kind: str, file: str | None) -> dict[st
         "name": middle.name,
         "file": file,
         "format": kind,
+        "recognised": _recognised(middle, slices),
         "slices": slices,
         "coils": middle.coils,
         "matrix": list(middle.matrix),
@@ -89,6 +93,18 @@ def _describe(middle: Scan, slices: int, kind: str, file: str | None) -> dict[st
         "meta": middle.meta,
         "notes": notes + _notes(middle) + more,
     }
+
+
+def _recognised(middle: Scan, slices: int) -> str:
+    """Name the kind of scan and of mask in one line."""
+    axes = middle.meta.get("axes")
+    positions = axes.get("readout", 0) if isinstance(axes, dict) else 0
+    if positions:
+        frames = f", {slices // positions} frames" if slices > positions else ""
+        kind = f"3-D with two phase encodings, cut along its readout into {positions} slices{frames}"
+    else:
+        kind = "2-D" if middle.mask.shape[1] == 1 else "2-D, or slices of a 3-D scan"
+    return f"{kind}; {describe_mask(middle.mask[0], middle.matrix[0])}"
 
 
 def _noise(middle: Scan) -> tuple[float | None, str | None, list[str]]:

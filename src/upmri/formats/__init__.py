@@ -41,7 +41,9 @@ __all__ = [
 ]
 
 
-def load(path: str | Path, slices: SliceSelection = None, *, max_bytes: int = MAX_BYTES) -> Scan:
+def load(
+    path: str | Path, slices: SliceSelection = None, axes: str | None = None, *, max_bytes: int = MAX_BYTES
+) -> Scan:
     """Read a scan from a file of any supported format, recognised by its content.
 
     Parameters
@@ -51,6 +53,10 @@ def load(path: str | Path, slices: SliceSelection = None, *, max_bytes: int = MA
     slices
         Which slices to read, all when None: an index, a ``slice``, or text such as "3", "3:7", "-4:" or "::2". The
         others are not read from disk.
+    axes
+        Names of the axes of an array (.npy, .cfl, or ``kspace`` of an HDF5 file) in its own order, when it has another
+        order than the usual one: "coil,readout,phase,partition" is a volume, which is transformed along its readout and
+        becomes slices (phase, partition). Further names: slice, frame, echo, repetition, contrast, set.
     max_bytes
         Most bytes of memory for the scan; a larger one is refused before memory is allocated.
 
@@ -62,13 +68,16 @@ def load(path: str | Path, slices: SliceSelection = None, *, max_bytes: int = MA
     torch.Size([2, 4, 32, 24])
     >>> len(upmri.load("scan.npy", slices="1:"))
     1
+    >>> np.save("volume.npy", np.ones((4, 10, 32, 24), np.complex64))
+    >>> upmri.load("volume.npy", axes="coil,readout,phase,partition").kspace.shape
+    torch.Size([10, 4, 32, 24])
     """
-    with open_source(path, max_bytes=max_bytes) as source:
+    with open_source(path, axes=axes, max_bytes=max_bytes) as source:
         return source.read(slices)
 
 
-def open_source(path: str | Path, *, max_bytes: int = MAX_BYTES) -> Source:
-    """Open a scan without reading it, to find out its size or to read it slice by slice.
+def open_source(path: str | Path, *, axes: str | None = None, max_bytes: int = MAX_BYTES) -> Source:
+    """Open a scan without reading it, to find out its size or to read it slice by slice; ``axes`` as of :func:`load`.
 
     >>> with upmri.formats.open_source("scan.h5") as source:  # doctest: +SKIP
     ...     for index in range(source.slices):
@@ -76,14 +85,14 @@ def open_source(path: str | Path, *, max_bytes: int = MAX_BYTES) -> Source:
     """
     path = Path(path)
     if not fork_server.wanted():
-        return reading.open_here(path, max_bytes)
+        return reading.open_here(path, max_bytes, axes=axes)
     with guard.naming(path):
         head = guard.head(path)
-        own = registry.registered()
+        own = registry.registered() if axes is None else ()
         for reader in own:  # code of the program itself, which a child does not have
             if reader.recognise(path, head):
                 return reader.open_source(path, max_bytes)
-        return remote.RemoteSource(path, max_bytes, [reader.READS for reader in own])
+        return remote.RemoteSource(path, max_bytes, [reader.READS for reader in own], axes)
 
 
 def load_reconstruction(path: str | Path, *, max_bytes: int = MAX_BYTES) -> Reconstruction:

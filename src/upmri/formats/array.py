@@ -1,7 +1,8 @@
 """NumPy's .npy and .npz: k-space as (coil, readout, phase) or (slice, coil, readout, phase), complex.
 
 An .npz names its arrays as the fields of a :class:`~upmri.core.scan.Scan`: ``kspace``, and if wanted ``mask``,
-``maps``, ``reference``, ``noise``, ``spacing``, ``name``.
+``maps``, ``reference``, ``noise``, ``spacing``, ``name``. An array in another order is read with the names of its axes
+(:mod:`upmri.formats.ordered`); one that would have more coils than pixels is refused.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import numpy as np
 from upmri.core.errors import InputError
 from upmri.core.scan import Scan
 from upmri.formats import guard, npy
+from upmri.formats.axes import check_usual_order
 from upmri.formats.source import Source
 
 READS = "NumPy .npy or .npz with complex k-space"
@@ -40,6 +42,7 @@ def _dimensions(header: npy.NpyHeader) -> tuple[int, int, int, int]:
             f"got {header.dtype} {header.shape}",
             field="kspace",
         )
+    check_usual_order(header.shape)
     slices, coils, readout, phase = (1, *header.shape)[-4:]
     return slices, coils, readout, phase
 

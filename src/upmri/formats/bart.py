@@ -27,11 +27,11 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from upmri.core.errors import InputError
 from upmri.core.scan import Scan
 from upmri.formats import guard
+from upmri.formats.positions import Positions
 from upmri.formats.source import Source
 
 READS = "BART .cfl or .hdr with k-space"
@@ -39,7 +39,6 @@ _MARK = b"# Dimensions"
 _DIMENSIONS = 16
 _COIL, _AVERAGE = 3, 14
 _FRAMES = {"batch": 15, "level": 12, "time2": 11, "time": 10, "echo": 5, "slice": 13}  # slowest first
-_AHEAD = 4  # 3-D: positions computed ahead take at most 1/4 of the memory allowed
 
 
 def recognise(path: Path, head: bytes) -> bool:
@@ -59,6 +58,22 @@ def dimensions(header: bytes) -> tuple[int, ...]:
     return found
 
 
+def open_pair(path: Path) -> tuple[tuple[int, ...], Path]:
+    """Return the sixteen dimensions and the file with the data, whose length is checked; either name can be given."""
+    header, data = path.with_suffix(".hdr"), path.with_suffix(".cfl")
+    for needed in (header, data):
+        if not needed.is_file():
+            raise InputError("expected this file beside it, there is none", field=needed.name)
+    try:
+        shape = dimensions(guard.head(header))
+    except InputError as error:
+        raise error.within(field=header.name) from error
+    size, declared = data.stat().st_size, 8 * math.prod(shape)
+    if size != declared:
+        raise InputError(f"expected {declared} bytes for {_text(shape)}, there are {size}", field=data.name)
+    return shape, data
+
+
 class BartSource(Source):
     """BART's pair of files, mapped into memory for each read only."""
 
@@ -66,21 +81,13 @@ class BartSource(Source):
 
     def __init__(self, path: Path, max_bytes: int) -> None:
         super().__init__(path, max_bytes)
-        header, self._data = path.with_suffix(".hdr"), path.with_suffix(".cfl")
-        for needed in (header, self._data):
-            if not needed.is_file():
-                raise InputError("expected this file beside it, there is none", field=needed.name)
-        try:
-            self._shape = shape = dimensions(guard.head(header))
-        except InputError as error:
-            raise error.within(field=header.name) from error
-        size, declared = self._data.stat().st_size, 8 * math.prod(shape)
-        if size != declared:
-            raise InputError(f"expected {declared} bytes for {_text(shape)}, there are {size}", field=self._data.name)
+        self._shape, self._data = open_pair(path)
+        shape = self._shape
         known = {0, 1, 2, _COIL, _AVERAGE, *_FRAMES.values()}
         if any(length > 1 for dimension, length in enumerate(shape) if dimension not in known):
             raise InputError(
-                f"expected k-space, which has no maps, coefficients or shifts, got {_text(shape)}", field=header.name
+                f"expected k-space, which has no maps, coefficients or shifts, got {_text(shape)}",
+                field=path.with_suffix(".hdr").name,
             )
         self.coils = shape[_COIL]
         self._axes = {name: shape[dimension] for name, dimension in _FRAMES.items()}
@@ -88,28 +95,28 @@ class BartSource(Source):
         self.matrix = (shape[0], shape[1]) if shape[2] == 1 else (shape[1], shape[2])
         self.slices = math.prod(self._axes.values()) * (shape[0] if self._volume else 1)
         self.slice_bytes = 8 * self.coils * self.matrix[0] * self.matrix[1]
-        self._ready: tuple[int, range, Tensor] | None = None
+        self._positions = Positions(self._at, self.coils, shape[0], self.matrix, max_bytes)
 
     def _read(self, keep: slice) -> Scan:
         wanted = range(keep.start, keep.stop, keep.step)
-        with guard.library():
-            mapped: Any = np.memmap(self._data, "<c8", "r", 0, self._shape, "F")
         kspace = torch.empty(len(wanted), self.coils, *self.matrix, dtype=torch.complex64)
         for out, index in zip(kspace, wanted, strict=True):
             frame, position = divmod(index, self._shape[0]) if self._volume else (index, None)
             if position is None:
                 for number, coil in enumerate(out):
-                    coil[:] = torch.from_numpy(self._coil(mapped, frame, number).reshape(self.matrix))
+                    coil[:] = torch.from_numpy(self._at(frame, number).reshape(self.matrix))
             else:
-                out[:] = self._position(mapped, frame, position, keep.step if len(wanted) > 1 else 1)
+                out[:] = self._positions(frame, position, keep.step if len(wanted) > 1 else 1)
         axes = {name: length for name, length in self._axes.items() if length > 1}
         axes |= {"readout": self._shape[0]} if self._volume else {}
         averages = self._shape[_AVERAGE]
         meta = ({"axes": axes} if axes else {}) | ({"averages": averages} if averages > 1 else {})
         return Scan(kspace=kspace, name=self.name, meta=meta)
 
-    def _coil(self, mapped: Any, frame: int, coil: int) -> NDArray[np.complex64]:
+    def _at(self, frame: int, coil: int) -> NDArray[np.complex64]:
         """Return (READ, PHS1, PHS2) of one coil and frame, averages averaged."""
+        with guard.library():
+            mapped: Any = np.memmap(self._data, "<c8", "r", 0, self._shape, "F")
         at: list[int | slice] = [0] * _DIMENSIONS
         at[:3], at[_COIL], at[_AVERAGE] = [slice(None)] * 3, coil, slice(None)
         for dimension, number in zip(
@@ -118,22 +125,6 @@ class BartSource(Source):
             at[dimension] = int(number)
         part: NDArray[np.complex64] = np.array(mapped[tuple(at)]).astype(np.complex64, copy=False)
         return part[..., 0] if part.shape[-1] == 1 else part.sum(-1) / np.maximum(1, (part != 0).sum(-1))
-
-    def _position(self, mapped: Any, frame: int, position: int, step: int) -> Tensor:
-        """Return (coil, PHS1, PHS2) at a position of the readout; the next positions are computed with it."""
-        from upmri.physics.fourier import ifft1c
-
-        if self._ready is None or self._ready[0] != frame or position not in self._ready[1]:
-            ahead = max(1, self.max_bytes // _AHEAD // self.slice_bytes)
-            block = range(position, min(position + ahead, self._shape[0]), step)
-            self._ready = None
-            kspace = torch.empty(len(block), self.coils, *self.matrix, dtype=torch.complex64)
-            for coil in range(self.coils):
-                volume = torch.from_numpy(self._coil(mapped, frame, coil))
-                kspace[:, coil] = ifft1c(volume, 0)[block.start : block.stop : block.step]
-            self._ready = (frame, block, kspace)
-        _, block, kspace = self._ready
-        return kspace[block.index(position)]
 
 
 open_source = BartSource

@@ -60,7 +60,7 @@ class FastMRISource(hdf5.Hdf5Source):
         if xml is None:
             raise InputError(
                 "there is none; without it the oversampling and the padding of k-space are not known "
-                "(k-space that has neither can be loaded as .npy)",
+                "(k-space that has neither is read with --axes slice,coil,readout,phase)",
                 field="ismrmrd_header",
             )
         self._kspace = kspace

@@ -8,13 +8,24 @@ from pathlib import Path
 from upmri.core.errors import InputError
 from upmri.core.scan import Reconstruction
 from upmri.formats import guard, hdf5, native, registry
+from upmri.formats.ordered import OrderedSource
 from upmri.formats.source import Source
 
 
-def open_here(path: Path, max_bytes: int, also: Sequence[str] = ()) -> Source:
-    """Open a scan; ``also``: what readers that were asked before read, for the message when none knows the file."""
+def open_here(path: Path, max_bytes: int, also: Sequence[str] = (), axes: str | None = None) -> Source:
+    """Open a scan.
+
+    Parameters
+    ----------
+    path, max_bytes, axes
+        As for :func:`upmri.formats.open_source`.
+    also
+        What readers that were asked before read, for the message when none knows the file.
+    """
     with guard.naming(path):
         head = guard.head(path)
+        if axes is not None:
+            return OrderedSource(path, max_bytes, axes)
         for reader in registry.readers():
             if reader.recognise(path, head):
                 return reader.open_source(path, max_bytes)

@@ -22,6 +22,7 @@ from upmri.formats import (
     array,
     atomic,
     bart,
+    calgary,
     cfl,
     cmrxrecon,
     dicom,
@@ -75,7 +76,7 @@ def _check_dicom(path: Path, overwrite: bool) -> None:  # noqa: ARG001
 
 
 _NIFTI = WrittenFormat(nifti.write_magnitude, nifti.write_complex, check_std=_check_nifti)
-_OWN_READERS: tuple[Reader, ...] = (array, native, cmrxrecon, skmtea, m4raw, fastmri, mrd, twix, bart)
+_OWN_READERS: tuple[Reader, ...] = (array, native, cmrxrecon, calgary, skmtea, m4raw, fastmri, mrd, twix, bart)
 _OWN_WRITERS = {
     ".nii.gz": _NIFTI,
     ".nii": _NIFTI,

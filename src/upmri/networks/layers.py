@@ -42,6 +42,15 @@ class ConvNormReLU(nn.Sequential):
         return norm_relu(convolved, conv.bias, norm.weight, norm.bias, norm.num_groups, norm.eps)
 
 
+def log_parameter(value: float) -> nn.Parameter:
+    """The logarithm of a number as a parameter; NaN of a negative one, which a loaded value replaces.
+
+    Not ``.log()`` of a tensor: on the meta device, where weights are loaded, it imports torch's compiler, for 1.5 s.
+    """
+    logarithm = math.log(value) if value > 0 else -math.inf if value == 0 else math.nan
+    return nn.Parameter(torch.tensor(logarithm))
+
+
 def halve(x: Tensor) -> Tensor:
     """Mean over 2×2 pixels."""
     if not uses_kernels(x):

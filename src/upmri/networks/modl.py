@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor, nn
 
 from upmri.networks.cnn import Cnn, on_channels
+from upmri.networks.layers import log_parameter
 from upmri.physics.operator import Operator
 
 
@@ -35,7 +35,7 @@ class MoDL(nn.Module):
         super().__init__()
         self.unrolls = unrolls
         self.network = Cnn(layers, width)
-        self.log_damping = nn.Parameter(torch.tensor(damping).log())
+        self.log_damping = log_parameter(damping)
 
     def forward(self, operator: Operator, adjoint: Tensor) -> Tensor:
         """Image (slice, H, W) from A and A*y, (slice, H, W)."""

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from upmri.core.stages import stage
 from upmri.networks.cnn import UNet, on_channels
+from upmri.networks.layers import log_parameter
 from upmri.networks.replay import replay
 from upmri.physics.operator import Operator
 
@@ -20,7 +21,7 @@ _PERIODS = 32
 # Smallest time: the weight of x_t is unbounded as t → 0.
 _EARLIEST = 1e-3
 # Relative error of each solve without gradients, where the solver iterates: see docs/architecture.md for its effect.
-_ACCURACY = 5e-4
+_ACCURACY = 2e-3
 
 
 class Unrolled(nn.Module):
@@ -60,7 +61,7 @@ class Unrolled(nn.Module):
         super().__init__()
         self.cascades = cascades
         self.network = UNet(width)
-        self.log_damping = nn.Parameter(torch.tensor(damping).log())
+        self.log_damping = log_parameter(damping)
         self._cascades = [_Cascade(self.network)]  # no submodule, in a list: its weights have their names already
 
     def forward(self, operator: Operator, adjoint: Tensor, noisy: Tensor, t: Tensor, sigma: Tensor) -> Tensor:

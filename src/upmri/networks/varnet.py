@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor, nn
 
 from upmri.networks.cnn import UNet, on_channels
+from upmri.networks.layers import log_parameter
 from upmri.physics.operator import Operator
 
 
@@ -36,7 +36,7 @@ class VarNet(nn.Module):
     def __init__(self, *, cascades: int = 10, width: int = 32, damping: float = 0.02) -> None:
         super().__init__()
         self.networks = nn.ModuleList(UNet(width) for _ in range(cascades))
-        self.log_damping = nn.Parameter(torch.tensor(damping).log())
+        self.log_damping = log_parameter(damping)
 
     def forward(self, operator: Operator, adjoint: Tensor) -> Tensor:
         """Image (slice, H, W) from A and A*y, (slice, H, W)."""

@@ -277,12 +277,16 @@ def _unit(x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _principal(block: Tensor) -> Tensor:
-    """The coil combination with the most signal, (slice, coil): a phase reference that is nowhere dark inside."""
+    """The coil combination with the most signal, (slice, coil): a phase reference that is nowhere dark inside.
+
+    Its own phase, which is arbitrary, is such that it makes DC real and positive. So neighbouring slices, and positions
+    along the readout of a volume, get maps and images whose phases agree, each computed alone.
+    """
     samples = block.flatten(2)
-    found = torch.linalg.eigh(samples @ samples.mH)[1][..., -1]
-    # Programs return eigenvectors with any phase: the largest entry is made real and positive.
-    largest = found.gather(1, found.abs().argmax(1, keepdim=True))
-    return found * torch.exp(-1j * largest.angle())
+    combination = torch.linalg.eigh(samples @ samples.mH)[1][..., -1]
+    dc = block[..., block.shape[-2] // 2, block.shape[-1] // 2]
+    signal = torch.linalg.vecdot(combination, dc)
+    return combination * torch.where(signal == 0, 1, signal.sgn())[:, None]
 
 
 def _embed(block: Tensor, shape: tuple[int, int]) -> Tensor:

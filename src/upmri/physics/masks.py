@@ -104,6 +104,7 @@ def poisson_disc(
     acceleration: float,
     calibration: tuple[int, int] = (0, 0),
     *,
+    within: Tensor | None = None,
     seed: int | torch.Generator = 0,
 ) -> Tensor:
     """Draw variable-density Poisson discs around a fully sampled centre block; the count, round(HW/R), is exact.
@@ -120,6 +121,8 @@ def poisson_disc(
         R ≥ 1, the calibration block included.
     calibration
         Height and width of the block.
+    within
+        Positions from which points are drawn, bool (H, W), such as those of an elliptic shutter; all when not given.
     seed
         Random seed, or a generator.
 
@@ -130,12 +133,7 @@ def poisson_disc(
     """
     h, w = shape
     _check_acceleration(acceleration)
-    if h < 1 or w < 1:
-        raise InputError(f"expected two lengths ≥ 1, got {shape}", field="shape")
-    if not (0 <= calibration[0] <= h and 0 <= calibration[1] <= w):
-        raise InputError(f"expected a block within {h}×{w}, got {calibration}", field="calibration")
-    block = np.zeros((h, w), dtype=bool)
-    block[_centred(h, calibration[0]), _centred(w, calibration[1])] = True
+    block = centre_block(shape, calibration).numpy()
     wanted = round(h * w / acceleration) - int(block.sum())
     if wanted < 0 or (wanted == 0 and not block.all()):
         raise InputError(
@@ -145,7 +143,9 @@ def poisson_disc(
         )
     y, x = np.ogrid[:h, :w]
     spread = np.hypot((y - h // 2) / (h / 2), (x - w // 2) / (w / 2)) + 0.5
-    free = np.flatnonzero(~block)
+    free = np.flatnonzero(~block if within is None else ~block & within.numpy())
+    if wanted > len(free):
+        raise InputError(f"expected {wanted} points, and only {len(free)} may be sampled", field="acceleration")
     order = free[torch.randperm(len(free), generator=_generator(seed)).numpy()]
 
     low, high = 0.0, float(max(h, w))
@@ -159,6 +159,18 @@ def poisson_disc(
             high = growth
     block.flat[points] = True
     return torch.from_numpy(block)
+
+
+def centre_block(shape: tuple[int, int], size: tuple[int, int]) -> Tensor:
+    """Return the centred block of this height and width, bool (H, W)."""
+    h, w = shape
+    if h < 1 or w < 1:
+        raise InputError(f"expected two lengths ≥ 1, got {shape}", field="shape")
+    if not (0 <= size[0] <= h and 0 <= size[1] <= w):
+        raise InputError(f"expected a block within {h}×{w}, got {size}", field="calibration")
+    block = torch.zeros(h, w, dtype=torch.bool)
+    block[_centred(h, size[0]), _centred(w, size[1])] = True
+    return block
 
 
 def calibration_region(mask: Tensor, readout: int) -> tuple[slice, slice]:

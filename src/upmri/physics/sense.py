@@ -14,14 +14,8 @@ from upmri.core.errors import InputError
 from upmri.physics.derivatives import Run, outside
 from upmri.physics.fourier import fft2c, ifft2c, mirror
 from upmri.physics.operator import Operator, Solver
-from upmri.physics.solve import (
-    Block,
-    CirculantPreconditioner,
-    RowSolver,
-    conjugate_gradients,
-    factor_bytes,
-    row_blocks,
-)
+from upmri.physics.row_solver import Block, RowSolver, factor_bytes, row_blocks
+from upmri.physics.solve import CirculantPreconditioner, solve_with_residual
 from upmri.physics.tensors import Array, Target, as_tensor
 
 # Bytes of coil images in flight: what a CPU's cache holds, and what keeps an accelerator busy without crowding it.
@@ -100,6 +94,7 @@ class SenseOperator(Operator):
         sampled = self.mask[:, :1] if equal_rows else self.mask
         self._weights = torch.fft.ifftshift(sampled, (-2, -1)).to(self._rows.real.dtype)
         self._last: _Kept | None = None
+        self._solved: _Solved | None = None
         self.__dict__.pop("_preconditioner", None)  # which `restrict` has copied
 
     @property
@@ -153,7 +148,7 @@ class SenseOperator(Operator):
     def to(self, target: Target) -> Self:
         """Return a copy on a device, or in another precision (a complex type or its real one)."""
         moved = super().to(target)
-        moved._last = None
+        moved._last = moved._solved = None
         return moved
 
     _forward, _adjoint = forward, adjoint  # both take any leading axes
@@ -171,15 +166,21 @@ class SenseOperator(Operator):
         if solver == "direct" or (solver == "auto" and positive and self._affords_factors()):
             return lambda rhs, damping, _: self._factored(damping)(rhs)
 
+        keep = not torch.is_grad_enabled()
+
         def run(rhs: Tensor, damping: float | Tensor, start: Tensor | None) -> Tensor:
             # Few iterations without a tolerance are wanted for what they leave out: a preconditioner would change that.
             precondition = None
             if tolerance and positive and not self.cartesian_1d:
                 precondition = self._preconditioner.damped(damping)
-            return conjugate_gradients(
+            known = self._solved if keep and self._solved is not None and self._solved.serves(start, damping) else None
+            x, residual = solve_with_residual(
                 self._normal, rhs, damping, iterations=iterations, tolerance=tolerance, accuracy=accuracy,
-                precondition=precondition, start=start,
+                precondition=precondition, start=start, applied=None if known is None else known.applied,
             )  # fmt: skip
+            # The next solve often starts from this x: (N + λI)x is kept, not b, whose memory may be used again.
+            self._solved = _Solved(x, damping, rhs - residual) if keep and tolerance else None
+            return x
 
         return run
 
@@ -252,6 +253,20 @@ class _Kept:
         if damping is self._damping and self._version is not None and _version(damping) == self._version:
             return True
         return torch.equal(damping, self._values)
+
+
+class _Solved:
+    """The last solution x, its damping, and (N + λI)x: what a solve that starts from x would compute first."""
+
+    def __init__(self, x: Tensor, damping: float | Tensor, applied: Tensor) -> None:
+        self._x, self._damping, self.applied = x, damping, applied
+        self._versions = (_version(x), _version(damping) if isinstance(damping, Tensor) else 0)
+
+    def serves(self, start: Tensor | None, damping: float | Tensor) -> bool:
+        """Return whether a solve starts from this x, unchanged, with the same damping."""
+        if start is not self._x or damping is not self._damping or None in self._versions:
+            return False
+        return self._versions == (_version(start), _version(damping) if isinstance(damping, Tensor) else 0)
 
 
 def _version(tensor: Tensor) -> int | None:

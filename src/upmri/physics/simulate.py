@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -15,8 +15,10 @@ from upmri.core.errors import InputError
 from upmri.core.scan import Scan
 from upmri.physics.fourier import fft2c
 from upmri.physics.masks import default_acs, random_lines, seed_for
+from upmri.physics.plane_masks import PlanePattern, default_block, plane_mask
 from upmri.physics.receive_array import Anatomy, receive, surround
 
+Pattern = PlanePattern | Literal["lines"]
 # Of the field of view: the distance of two slices, and the largest of the first from the last.
 _SLICE_STEP, _STACK_HEIGHT = 0.02, 0.4
 
@@ -30,6 +32,8 @@ def simulate(
     seed: int = 0,
     *,
     anatomy: Anatomy = "head",
+    pattern: Pattern = "lines",
+    elliptic: bool = False,
 ) -> Scan:
     """Simulate the scan of an image, y = M (F S_c x + e) with e ~ CN(0, σ₀²).
 
@@ -46,13 +50,20 @@ def simulate(
     acceleration
         R ≥ 1: each slice has exactly round(W/R) random lines, the central ones included.
     acs
-        Number of central lines; round(0.32 W/R) when not given.
+        Number of central lines, or side of the central block of a 2-D pattern; by default round(0.32 W/R) lines, or as
+        in :func:`upmri.physics.plane_masks.plane_mask`.
     noise
         σ₀ with E|e|² = σ₀², on the scale on which the image's 99.9th percentile is 1.
     seed
         Random seed for array, phase, masks and noise: the same seed gives the same scan.
     anatomy
         Shape of the array: ``"head"``, a helmet, or ``"torso"``, an elliptic cylinder.
+    pattern
+        ``"lines"``, random ones, or a pattern of two phase encodings (``"poisson"``, ``"caipi"``, ``"separable"``). The
+        images are then positions along the readout of one volume: all have the same mask, and the phase is smooth in
+        all three directions.
+    elliptic
+        Whether a 2-D pattern leaves out the corners of k-space.
 
     Returns
     -------
@@ -73,9 +84,16 @@ def simulate(
         raise InputError(f"expected a finite σ₀ ≥ 0, got {noise}", field="noise")
     x, scale = _normalised(image)
     n, h, w = x.shape
-    mask = torch.stack(
-        [random_lines(w, acceleration, acs, seed=seed_for(str(seed), i, acceleration)) for i in range(n)]
-    )
+    volume = pattern != "lines" and n > 1
+    if acs is None:
+        acs = default_acs(w, acceleration) if pattern == "lines" else default_block((h, w), acceleration)
+    if pattern != "lines":
+        plane_seed = seed_for(str(seed), 0, acceleration)
+        plane = plane_mask(pattern, (h, w), acceleration, acs, elliptic=elliptic, seed=plane_seed)
+        mask = plane.expand(n, h, w).contiguous()
+    else:
+        seeds = (seed_for(str(seed), i, acceleration) for i in range(n))
+        mask = torch.stack([random_lines(w, acceleration, acs, seed=one) for one in seeds])
     support = object_support(x.abs())
     empty = (~support.flatten(1).any(1)).nonzero().flatten().tolist()
     if len(empty) == n or (empty and noise == 0):  # without noise the k-space of a blank slice would be 0 throughout
@@ -87,7 +105,7 @@ def simulate(
     maps = coil_maps(support, coils, generator, anatomy=anatomy)
     phase = "image" if x.is_complex() else "simulated"
     if not x.is_complex():
-        x = torch.polar(x.abs(), smooth_phase((n, h, w), generator) + math.pi * (x < 0))
+        x = torch.polar(x.abs(), smooth_phase((n, h, w), generator, axes=2 + volume) + math.pi * (x < 0))
     x = (x * support).to(torch.complex64)
     kspace = fft2c(maps * x[:, None])
     if noise > 0:
@@ -95,13 +113,14 @@ def simulate(
     settings: dict[str, Any] = {
         "coils": int(coils),
         "acceleration": float(acceleration),
-        "acs": default_acs(w, acceleration) if acs is None else acs,
+        "acs": acs,
         "noise": float(noise),
         "seed": int(seed),
         "anatomy": anatomy,
         "phase": phase,
         "scale": scale,
     }
+    settings |= {"pattern": pattern, "elliptic": elliptic} if pattern != "lines" else {}
     return Scan(
         kspace=kspace * mask[:, None],
         mask=mask,
@@ -109,7 +128,7 @@ def simulate(
         reference=x,
         noise=noise,
         name="simulated",
-        meta={"simulated": settings},
+        meta={"simulated": settings} | ({"axes": {"readout": n}} if volume else {}),
     )
 
 
@@ -182,12 +201,12 @@ def object_support(magnitude: Tensor, *, dark: float | None = None) -> Tensor:
 
 
 def smooth_phase(
-    shape: tuple[int, ...], generator: torch.Generator, *, order: int = 3, deviation: float = 1.0
+    shape: tuple[int, ...], generator: torch.Generator, *, order: int = 3, deviation: float = 1.0, axes: int = 2
 ) -> Tensor:
-    """Draw a random phase of low order for each image.
+    """Draw a random phase of low order for each image, or for each volume.
 
     φ = φ₀ + Σ a_pq cos(πp y) cos(πq x) over 1 ≤ p + q ≤ ``order``, with x, y ∈ [0, 1], φ₀ uniform and a_pq normal of
-    variance ∝ (p + q)⁻², such that E(φ − φ₀)² = ``deviation``² over the image.
+    variance ∝ (p + q)⁻², such that E(φ − φ₀)² = ``deviation``² over the image. A volume has one more index and cosine.
 
     Parameters
     ----------
@@ -199,22 +218,27 @@ def smooth_phase(
         Highest p + q.
     deviation
         Standard deviation of the phase, in radians.
+    axes
+        Number of axes of an image, 2, or of a volume, 3.
 
     Returns
     -------
     Tensor
         Real (…, H, W).
     """
-    *batch, h, w = shape
+    batch, lengths = shape[:-axes], shape[-axes:]
     index = torch.arange(order + 1)
-    total = index[:, None] + index
+    indices = torch.meshgrid([index] * axes, indexing="ij")
+    total = torch.stack(indices).sum(0)
     variance = torch.where((total >= 1) & (total <= order), 1 / total.clamp_min(1).square(), 0.0)
     # cos² is ½ on average along each axis along which it varies.
-    power = (variance * 0.5 ** ((index > 0).int()[:, None] + (index > 0).int())).sum()
-    a = torch.randn(*batch, order + 1, order + 1, generator=generator) * (variance / power).sqrt() * deviation
-    cosines = [torch.cos(math.pi * index[:, None] * torch.linspace(0, 1, length)) for length in (h, w)]
-    constant = 2 * math.pi * torch.rand(*batch, 1, 1, generator=generator)
-    return constant + cosines[0].T @ a @ cosines[1]
+    power = (variance * 0.5 ** torch.stack([(one > 0).int() for one in indices]).sum(0)).sum()
+    phase = torch.randn(*batch, *total.shape, generator=generator) * (variance / power).sqrt() * deviation
+    constant = 2 * math.pi * torch.rand(*batch, *[1] * axes, generator=generator)
+    for axis, length in enumerate(lengths, len(batch)):
+        cosines = torch.cos(math.pi * index[:, None] * torch.linspace(0, 1, length))
+        phase = (phase.movedim(axis, -1) @ cosines).movedim(-1, axis)
+    return constant + phase
 
 
 def complex_normal(shape: tuple[int, ...], generator: torch.Generator, *, sigma: float = 1.0) -> Tensor:

@@ -1,23 +1,11 @@
-"""Solvers for (N + λI) x = b, N = A*A: direct by readout rows for 1-D masks, conjugate gradients for any."""
+"""Conjugate gradients for (N + λI) x = b, N = A*A, and a preconditioner for 2-D masks."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-
-from upmri.core.kernels import uses_kernels
-
-# Rows factored together on the CPU: few enough that cropping to their common support pays, enough to amortise calls.
-_CPU_ROWS = 16
-# Bytes of systems factored together on an accelerator, which waits for calls more than for arithmetic.
-_CUDA_BLOCK = 2 << 30
-# Largest systems that are not halved: if there are many, and if there are few, for which an accelerator waits.
-_HALVED, _HALVED_FEW, _FEW = 64, 128, 1000
-# Right-hand sides of each system that are solved one by one; more are multiplied together.
-_ONE_BY_ONE = 4
 
 
 def per_slice(value: float | Tensor, like: Tensor) -> Tensor | float:
@@ -61,6 +49,26 @@ def conjugate_gradients(
     start
         First x, (…, H, W); 0 when not given. A near one saves iterations.
     """
+    stop = {"iterations": iterations, "tolerance": tolerance, "accuracy": accuracy}
+    return solve_with_residual(normal, rhs, damping, **stop, precondition=precondition, start=start)[0]  # type: ignore[arg-type]
+
+
+def solve_with_residual(
+    normal: Callable[[Tensor], Tensor],
+    rhs: Tensor,
+    damping: float | Tensor,
+    *,
+    iterations: int,
+    tolerance: float = 0.0,
+    accuracy: float = 0.0,
+    precondition: Callable[[Tensor], Tensor] | None = None,
+    start: Tensor | None = None,
+    applied: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """:func:`conjugate_gradients`, with the residual b − (N + λI)x of the result beside it.
+
+    ``applied`` is (N + λI) of ``start`` where it is known, which saves one N.
+    """
     rhs = rhs.resolve_conj()  # a lazy conjugate has no view as two real channels
     damping = torch.as_tensor(per_slice(damping, rhs), dtype=rhs.dtype, device=rhs.device)
     shape = precondition or (lambda r: r)
@@ -68,7 +76,7 @@ def conjugate_gradients(
         x, residual = torch.zeros_like(rhs), rhs.clone()
     else:
         x = start.to(rhs.dtype).resolve_conj().clone()
-        residual = rhs - torch.addcmul(normal(x), x, damping)
+        residual = rhs - (torch.addcmul(normal(x), x, damping) if applied is None else applied)
     shaped = shape(residual)
     direction = shaped.clone()
     energy = _inner(residual, shaped)  # of the residual in the norm of M⁻¹, its own without M
@@ -98,7 +106,7 @@ def conjugate_gradients(
         slope = torch.where(live, fresh / torch.where(live, energy, 1), 0).to(rhs.dtype)
         direction = torch.addcmul(shaped, slope, direction)
         energy = fresh
-    return x
+    return x, residual
 
 
 def _inner(a: Tensor, b: Tensor) -> Tensor:
@@ -136,166 +144,3 @@ class CirculantPreconditioner:
             return torch.where(self._support, inside, residual / outside)
 
         return apply
-
-
-@dataclass(frozen=True)
-class Block:
-    """Consecutive readout rows of some slices, cropped to the columns where any of them sees signal."""
-
-    slices: slice
-    rows: slice
-    columns: slice
-
-
-class RowSolver:
-    """Exact solver for 1-D Cartesian masks: one Hermitian W×W system a readout row, factored once.
-
-    The readout transform cancels in N, which leaves, for row h,
-
-        N_h[i, j] = T[(i−j) mod W] · Σ_c conj(S_c[h, i]) S_c[h, j],    T = inverse DFT of the shifted mask,
-
-    and N_h + λI = L L*. Where no coil sees anything N is 0, so rows are cropped to their support first. An accelerator
-    keeps L⁻¹: it multiplies far faster than it substitutes, and the residual stays below 1e-5 for any λ ≥ 1e-4.
-
-    Parameters
-    ----------
-    maps
-        Coil sensitivities, rows first: (slice, H, C, W).
-    mask
-        Mask as real numbers, DC first: (slice, W).
-    damping
-        λ > 0, one number or (slice,).
-    keep
-        Largest number of bytes of factors to keep; above it blocks are factored anew for every solve.
-    blocks
-        Blocks of :func:`row_blocks`; computed when not given.
-    invert
-        Whether to keep L⁻¹ instead of L; when not given, on accelerators.
-    """
-
-    def __init__(
-        self,
-        maps: Tensor,
-        mask: Tensor,
-        damping: float | Tensor,
-        *,
-        keep: int,
-        blocks: list[Block] | None = None,
-        invert: bool | None = None,
-    ) -> None:
-        self._maps, self._mask, self._damping = maps, mask, damping
-        self._invert = maps.device.type != "cpu" if invert is None else invert
-        self._blocks = row_blocks(maps) if blocks is None else blocks
-        self._factors = (
-            [self._factor(block) for block in self._blocks] if factor_bytes(self._blocks, maps) <= keep else None
-        )
-
-    def __call__(self, rhs: Tensor) -> Tensor:
-        """Solve for b (…, slice, H, W)."""
-        rhs = rhs.resolve_conj().contiguous()
-        x = rhs / per_slice(self._damping, rhs)
-        columns = rhs.reshape(-1, *rhs.shape[-3:]).permute(1, 2, 3, 0)  # (slice, H, W, n)
-        solution = x.reshape(-1, *rhs.shape[-3:]).permute(1, 2, 3, 0)
-        for i, block in enumerate(self._blocks):
-            factor = self._factor(block) if self._factors is None else self._factors[i]
-            index = (block.slices, block.rows, block.columns)
-            factor.solve(columns[index], solution[index])
-        return x
-
-    def _factor(self, block: Block) -> _Triangle | _Inverse:
-        maps = self._maps[block.slices, block.rows, :, block.columns]
-        width = self._mask.shape[-1]
-        point_spread = torch.fft.ifft(self._mask[block.slices].to(maps.dtype))  # T
-        offset = torch.arange(maps.shape[-1], device=maps.device)
-        toeplitz = point_spread[:, (offset[:, None] - offset[None, :]) % width]
-        system = (maps.mH @ maps).mul_(toeplitz[:, None])
-        damping = self._damping
-        if isinstance(damping, Tensor) and damping.ndim:
-            damping = damping[block.slices, None, None]
-        system.diagonal(dim1=-2, dim2=-1).add_(damping)
-        return _Inverse(_inverse(system)) if self._invert else _Triangle(torch.linalg.cholesky(system))
-
-
-@dataclass(frozen=True)
-class _Triangle:
-    """L, to substitute with."""
-
-    factor: Tensor
-
-    def solve(self, rhs: Tensor, out: Tensor) -> None:
-        """Write the solution for b (slice, H, W, n) into ``out``."""
-        half = torch.linalg.solve_triangular(self.factor, rhs, upper=False)
-        out.copy_(torch.linalg.solve_triangular(self.factor.mH, half, upper=True))
-
-
-@dataclass(frozen=True)
-class _Inverse:
-    """L⁻¹, to multiply with."""
-
-    factor: Tensor
-
-    def solve(self, rhs: Tensor, out: Tensor) -> None:
-        """Write the solution for b (slice, H, W, n) into ``out``."""
-        if rhs.shape[-1] <= _ONE_BY_ONE and uses_kernels(rhs):
-            from upmri.physics.fused_solve import solve_rows
-
-            for i in range(rhs.shape[-1]):
-                solve_rows(self.factor, rhs[..., i], out[..., i])
-        else:  # adjoints are taken of the vectors: that of the factor would be written out
-            out.copy_(((self.factor @ rhs).mH @ self.factor).mH)
-
-
-def _inverse(system: Tensor) -> Tensor:
-    """L⁻¹ of a system L L*, by matrix products but for small systems."""
-    _fill_inverse(system, out := torch.zeros_like(system))
-    return out
-
-
-def _fill_inverse(system: Tensor, out: Tensor) -> None:
-    width = system.shape[-1]
-    if width <= (_HALVED_FEW if system[..., 0, 0].numel() < _FEW else _HALVED):
-        # A system that is not positive definite gives NaN: an accelerator would have to wait for an exception.
-        factor, failed = torch.linalg.cholesky_ex(system)
-        factor = factor.masked_fill_((failed != 0)[..., None, None], torch.nan)
-        unit = torch.eye(width, dtype=factor.dtype, device=factor.device)
-        out.copy_(torch.linalg.solve_triangular(factor, unit.expand_as(factor), upper=False))
-        return
-    k = -(-width // 16) * 8
-    top, last = out[..., :k, :k], out[..., k:, k:]
-    _fill_inverse(system[..., :k, :k], top)
-    side = system[..., k:, :k] @ top.mH
-    _fill_inverse(system[..., k:, k:] - side @ side.mH, last)
-    torch.neg(last @ (side @ top), out=out[..., k:, :k])
-
-
-def factor_bytes(blocks: list[Block], maps: Tensor) -> int:
-    """Memory of the factors of all blocks, at the most."""
-    return sum(_area(block) for block in blocks) * maps.element_size()
-
-
-def _area(block: Block) -> int:
-    """Entries of a block's factors."""
-    width = block.columns.stop - block.columns.start
-    rows = block.rows.stop - block.rows.start
-    return (block.slices.stop - block.slices.start) * rows * width**2
-
-
-def row_blocks(maps: Tensor) -> list[Block]:
-    """Cut (slice, H, C, W) into blocks that hold all of the support."""
-    n, height, _, width = maps.shape
-    seen = (maps != 0).any(2)  # (slice, H, W)
-    if maps.device.type == "cpu":
-        n_step, h_step = 1, _CPU_ROWS
-    else:
-        most = max(1, _CUDA_BLOCK // (width**2 * maps.element_size()))
-        h_step = min(height, most)
-        n_step = max(1, most // h_step)
-    blocks = []
-    for s in range(0, n, n_step):
-        for h in range(0, height, h_step):
-            slices = slice(s, min(s + n_step, n))
-            inside = seen[slices, h : h + h_step].any(0)
-            rows, columns = (inside.any(dim).nonzero().flatten().tolist() for dim in (1, 0))
-            if rows:
-                blocks.append(Block(slices, slice(h + rows[0], h + rows[-1] + 1), slice(columns[0], columns[-1] + 1)))
-    return blocks

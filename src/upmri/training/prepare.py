@@ -176,5 +176,5 @@ def _scan(job: _Job) -> tuple[Scan, Tensor | None]:
     else:
         full = load(item.path, item.index)
         truth = ifft2c(full.kspace)
-    lines = draw_lines(config, full.matrix[1], job.acceleration, seed % 2**31)
+    lines = draw_lines(config, full.matrix[1], job.acceleration, seed % 2**31, full.matrix[0])
     return replace(keep_lines(full, lines), maps=None, reference=None), truth

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
+import torch
 from torch import Tensor
 
 from upmri.core.errors import InputError
@@ -15,7 +16,12 @@ from upmri.formats.folders import find_files
 from upmri.physics.espirit import find_maps
 from upmri.physics.fourier import ifft2c
 from upmri.physics.masks import Counting, equispaced, random_lines, seed_for
+from upmri.physics.plane_masks import plane_mask
 from upmri.physics.receive_array import Anatomy
+
+# Patterns of a mixture, and the share of 2-D patterns that leave out the corners of k-space.
+_MIXTURE = ("random",) * 4 + ("poisson",) * 2 + ("caipi", "separable")
+_ELLIPTIC = 0.5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,11 +49,15 @@ class Selection:
     coils, anatomy
         Number and arrangement of the receive coils of simulated scans.
     lines
-        Pattern of the lines that are drawn: ``random`` or ``equispaced``.
+        Pattern of the lines that are drawn, ``random`` or ``equispaced``; or of points, for two phase encodings:
+        ``poisson``, ``caipi`` or ``separable`` (:mod:`upmri.physics.plane_masks`), half of them within an ellipse. With
+        ``mixed``, half of the slices have random lines, and of the others half Poisson discs, a quarter each of the
+        rest.
     counting
         Whether calibration lines count among the W/R lines: ``included`` or ``excluded``.
     acs
-        Number of calibration lines by acceleration, ``{4: 30, 8: 15}``; round(0.32 W/R) for accelerations not listed.
+        Number of calibration lines (side of the block of points) by acceleration, ``{4: 30, 8: 15}``; round(0.32 W/R)
+        lines, or the usual block, for accelerations not listed.
     """
 
     scans: tuple[str, ...] = ()
@@ -59,7 +69,7 @@ class Selection:
     limit: int | None = None
     coils: int = 16
     anatomy: Anatomy = "head"
-    lines: Literal["random", "equispaced"] = "random"
+    lines: Literal["random", "equispaced", "poisson", "caipi", "separable", "mixed"] = "random"
     counting: Counting = "included"
     acs: dict[Any, Any] = field(default_factory=dict)
 
@@ -114,9 +124,14 @@ def count_slices(path: Path, is_image: bool, only: dict[str, Any]) -> int:
         return source.slices
 
 
-def draw_lines(selection: Selection, width: int, acceleration: float, seed: int) -> Tensor:
-    """Return the lines of one slice, bool (1, W), the same for the same seed."""
+def draw_lines(selection: Selection, width: int, acceleration: float, seed: int, height: int = 1) -> Tensor:
+    """Return the lines of one slice, bool (1, W), or its points, bool (H, W), the same for the same seed."""
     acs = next((lines for rate, lines in selection.acs.items() if float(rate) == acceleration), None)
+    pattern = _MIXTURE[seed_for(str(seed), 1, 0) % len(_MIXTURE)] if selection.lines == "mixed" else selection.lines
+    if pattern in ("poisson", "caipi", "separable"):
+        generator = torch.Generator().manual_seed(seed_for(str(seed), 0, acceleration))
+        elliptic = bool(torch.rand((), generator=generator) < _ELLIPTIC)
+        return plane_mask(pattern, (height, width), acceleration, acs, elliptic=elliptic, seed=generator)  # type: ignore[arg-type]
     if selection.lines == "equispaced":
         if acceleration != int(acceleration):
             raise InputError(f"expected a whole acceleration for equispaced lines, got {acceleration:g}", field="lines")
@@ -126,7 +141,7 @@ def draw_lines(selection: Selection, width: int, acceleration: float, seed: int)
 
 
 def keep_lines(full: Scan, lines: Tensor) -> Scan:
-    """Return a fully sampled scan with these lines, bool (1, W), only. Padding, which was not measured, stays so."""
+    """Return a fully sampled scan with these lines, bool (1 or H, W), only. Padding, not measured, stays so."""
     mask = lines[None] & full.mask
     return replace(full, kspace=full.kspace * mask[:, None], mask=mask)
 

@@ -42,7 +42,7 @@ class Task:
             full = simulate(image, group.coils, 1, acs=0, noise=group.noise, seed=seed, anatomy=group.anatomy)
         else:
             full = load(at.path, at.index)
-        scan = keep_lines(full, draw_lines(group, full.matrix[1], self.acceleration, seed))
+        scan = keep_lines(full, draw_lines(group, full.matrix[1], self.acceleration, seed, full.matrix[0]))
         if self.maps == "exact":
             return scan
         return replace(scan, maps=find_maps(scan.kspace, scan.mask)) if at.is_image else with_maps(scan, full)

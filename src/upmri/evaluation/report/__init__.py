@@ -28,6 +28,7 @@ def write_report(
     *,
     scan: Scan | str | Path | None = None,
     slices: SliceSelection = None,
+    axes: str | None = None,
     overwrite: bool = False,
     max_megabytes: float = MAX_MEGABYTES,
 ) -> Path:
@@ -44,6 +45,8 @@ def write_report(
         The scan they were reconstructed from, or its file: adds the measured k-space, its mask and the acceleration.
     slices
         SliceSelection of the scan that the results show, all when None; as for :func:`upmri.load`.
+    axes
+        Names of the axes of the scan's file, as for :func:`upmri.load`.
     overwrite
         Whether to replace an existing file, which is otherwise an error.
     max_megabytes
@@ -58,7 +61,7 @@ def write_report(
     """
     path = Path(out)
     check_report(path, overwrite=overwrite)
-    study = gather_study(results, scan, slices)
+    study = gather_study(results, scan, slices, axes)
     packed = page.PackedPlanes.of(study, int(max_megabytes * 1e6))
     with atomic.staged(path, overwrite=overwrite) as stage, stage.open("w", encoding="utf-8", newline="\n") as file:
         file.writelines(page.parts(study, packed))

@@ -124,7 +124,7 @@ def _score(metric: Callable[..., Tensor], image: Tensor, reference: Tensor) -> f
 
 
 def draw_scan(
-    scan: Scan | str | Path, slices: SliceSelection, shape: tuple[int, int, int]
+    scan: Scan | str | Path, slices: SliceSelection, shape: tuple[int, int, int], axes: str | None = None
 ) -> tuple[Measured, Tensor | None]:
     """Return the measured k-space of a scan, read slice by slice, and its reference; an error if its size differs."""
     from upmri.formats import open_source
@@ -132,7 +132,7 @@ def draw_scan(
     if isinstance(scan, Scan):
         wanted = select_slices(slices, len(scan))
         return _sampled(len(wanted), scan.matrix, (scan[i] for i in wanted), shape)
-    with open_source(scan) as source:
+    with open_source(scan, axes=axes) as source:
         count = len(source.indices(slices))
         try:
             return _sampled(count, source.matrix, source.each(slices), shape)

@@ -47,7 +47,10 @@ class Study:
 
 
 def gather_study(
-    results: Iterable[Result] | Result, scan: Scan | str | Path | None = None, slices: SliceSelection = None
+    results: Iterable[Result] | Result,
+    scan: Scan | str | Path | None = None,
+    slices: SliceSelection = None,
+    axes: str | None = None,
 ) -> Study:
     """Check that results belong to one scan, and compute what a page shows of them."""
     named = _read([results] if isinstance(results, Reconstruction | str | Path) else list(results))
@@ -60,7 +63,7 @@ def gather_study(
                 "a report shows results of one scan",
                 field="results",
             )
-    measured, found = (None, None) if scan is None else draw_scan(scan, slices, shape)
+    measured, found = (None, None) if scan is None else draw_scan(scan, slices, shape, axes)
     reference = _reference(named, found)
     spacing = _spacing(named)
     shown = first.image if reference is None else reference

@@ -28,13 +28,15 @@ class RemoteSource(Source):
         As for :class:`~upmri.formats.source.Source`.
     also
         What readers that were asked before in the program read.
+    axes
+        Names of the axes of an array, or None.
     """
 
-    def __init__(self, path: Path, max_bytes: int, also: Sequence[str]) -> None:
+    def __init__(self, path: Path, max_bytes: int, also: Sequence[str], axes: str | None = None) -> None:
         super().__init__(path, max_bytes)
         self._session = ChildSession(path, max_bytes)
         try:
-            said, _ = self._session.request(do="open", also=list(also))
+            said, _ = self._session.request(do="open", also=list(also), axes=axes)
             self.slices, self.coils = _count(said, "slices"), _count(said, "coils")
             self.slice_bytes = _count(said, "slice_bytes")
             matrix = said.get("matrix")

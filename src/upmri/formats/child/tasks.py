@@ -89,7 +89,7 @@ class OpenedFile:
         }
 
     def _open(self, request: dict[str, Any]) -> Answer:
-        source = self._source = reading.open_here(self.path, self._max_bytes, request["also"])
+        source = self._source = reading.open_here(self.path, self._max_bytes, request["also"], request.get("axes"))
         names = ("slices", "coils", "matrix", "slice_bytes", "format", "name")
         return {name: getattr(source, name) for name in names}, {}
 

@@ -1,0 +1,35 @@
+import pytest
+import torch
+
+from upmri.physics.row_solver import _Inverse, _inverse, _Triangle, row_blocks
+
+
+def hermitian(rng, n, batch=3):
+    factor = rng(batch, n, n)
+    return factor @ factor.mH / n
+
+
+@pytest.mark.parametrize("n", [1, 8, 9, 64, 65, 200])  # in one piece, halved once, halved again and again
+def test_factors_give_the_dense_solution(rng, n):
+    system = hermitian(rng, n) + 0.1 * torch.eye(n)
+    rhs = rng(3, n, 2)
+    expected = torch.linalg.solve(system, rhs)
+    for factor in (_Triangle(torch.linalg.cholesky(system)), _Inverse(_inverse(system))):
+        found = torch.empty_like(rhs)
+        factor.solve(rhs, found)
+        assert torch.allclose(found, expected)
+
+
+def test_a_system_that_is_not_definite_is_noticed_at_any_depth(rng):
+    system = hermitian(rng, 200) + 0.1 * torch.eye(200)
+    system[1, 150, 150] = -1
+    found = _inverse(system).isnan().any((1, 2))
+    assert found.tolist() == [False, True, False]
+
+
+def test_blocks_are_cropped_to_what_is_seen():
+    maps = torch.zeros(1, 40, 2, 30, dtype=torch.complex64)
+    maps[:, 5:20, :, 10:25] = 1
+    (first, second) = row_blocks(maps)
+    assert (first.rows, first.columns) == (slice(5, 16), slice(10, 25))
+    assert (second.rows, second.columns) == (slice(16, 20), slice(10, 25))
