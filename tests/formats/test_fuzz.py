@@ -30,7 +30,7 @@ from upmri import InputError, Scan, cli, formats
 
 LIMIT = 64 << 20  # bytes that a read may take
 SECONDS = 10
-HUGE = (2, 10**4, 10**4, 5000)  # 8 TB of complex64
+HUGE = (2, 50, 10**5, 10**5)  # 8 TB of complex64
 
 
 # --- one good file of every format ------------------------------------------------------------------------------------
