@@ -364,3 +364,17 @@ def test_adaptation_is_for_each_scan(run, tmp_path, monkeypatch):
     assert made["slices"] == 2
     assert made["gain"] >= 0
     assert f"({made['gain']:+.2f} dB on held-out lines)" in run(*words).stdout
+
+
+def test_partial_fourier_is_named_and_can_be_switched_off(run, tmp_path):
+    whole = upmri.simulate(upmri.demo.brain()[:1], coils=4, acceleration=1, acs=0)
+    lines = torch.arange(96)[None, None] < 72
+    scan = replace(whole, kspace=whole.kspace * lines[:, None], mask=lines)
+    scan.save(tmp_path / "half.h5")
+    assert "partial Fourier 6/8 along phase" in run("info", "half.h5").stdout
+    assert "partial Fourier 6/8 along phase: used" in run("recon", "half.h5", "-m", "sense", "-o", "a.npy").stdout
+    done = run("recon", "half.h5", "-m", "sense", "--no-partial-fourier", "-o", "b.npy")
+    assert "partial Fourier 6/8 along phase: not used" in done.stdout
+    for name, on in (("a", True), ("b", False)):
+        expected = upmri.reconstruct(scan, "sense", partial_fourier=on).image
+        assert np.allclose(np.load(tmp_path / f"{name}.npy"), expected, atol=1e-5)

@@ -53,6 +53,13 @@ def recon_command(
             "--refine-maps", help="Refine the coil maps with a first image, and reconstruct again: better, 3× slower."
         ),
     ] = False,
+    partial_fourier: Annotated[
+        bool,
+        typer.Option(
+            "--partial-fourier/--no-partial-fourier",
+            help="Fill the side of k-space that partial Fourier or an asymmetric echo left out, where recognised.",
+        ),
+    ] = True,
     damping: Annotated[
         float | None, typer.Option("--lambda", help="Regularisation λ; by default from the noise level.")
     ] = None,
@@ -92,7 +99,8 @@ def recon_command(
 
     settings: dict[str, Any] = {
         "model": model, "steps": steps, "samples": None if samples == 1 else samples, "adapt": adapt or None,
-        "mirrors": mirrors or None, "refine_maps": refine or None, "damping": damping
+        "mirrors": mirrors or None, "refine_maps": refine or None, "damping": damping,
+        "partial_fourier": None if partial_fourier else False,
     }  # fmt: skip
     with console.warnings_shown(quiet=quiet):
         build_method(method, **settings)  # a wrong setting is reported before anything is read
@@ -192,6 +200,9 @@ def _line(result: dict[str, Any]) -> str:
     if quality in ("doubtful", "poor"):
         scores += f"; coil maps ({result['settings']['maps_from']}): {quality}"
     weights += "" if gain is None else f" ({gain:+.1f} dB over SENSE on held-out lines)"
+    found = result["settings"].get("recognised")
+    if found and "partial_fourier" in result["settings"]:
+        scores += f"; {found}: {'used' if result['settings']['partial_fourier'] else 'not used'}"
     made = result["settings"].get("adaptation")
     if made is not None:
         weights += f", adapted in {made['seconds']:.1f} s ({made['gain']:+.2f} dB on held-out lines)"

@@ -14,6 +14,7 @@ from upmri.physics.frames import places
 from upmri.physics.map_quality import assess, worst
 from upmri.physics.maps import choose_maps, named
 from upmri.physics.masks import calibration_lines, calibration_region
+from upmri.physics.partial_fourier import recognise
 
 
 def info(scan: Scan | Any) -> dict[str, Any]:
@@ -33,6 +34,8 @@ def info(scan: Scan | Any) -> dict[str, Any]:
         - ``name``, ``file`` (None if it is not one), ``format``
         - ``slices``, ``coils``, ``matrix`` [readout, phase], ``spacing`` in mm [readout, phase, slice] or None
         - ``mask``, "lines" or "2-D", and ``acceleration``
+        - ``recognised``, what was recognised in the scan, in words: partial Fourier, an asymmetric echo, echo-planar
+          readouts
         - ``calibration``, the fully sampled block around the centre of k-space, [readout, phase]
         - ``noise``, σ₀ or None, and ``noise_from``, where it is from
         - ``maps_from``, where its coil maps are from, or would be when it is reconstructed, ``maps_unexplained``, the
@@ -79,6 +82,7 @@ def _describe(middle: Scan, slices: int, kind: str, file: str | None) -> dict[st
         "spacing": None if middle.spacing is None else list(middle.spacing),
         "mask": "lines" if middle.mask.shape[1] == 1 else "2-D",
         "acceleration": round(middle.acceleration, 3),
+        "recognised": _recognised(middle),
         "calibration": calibration,
         "noise": noise,
         "noise_from": noise_from,
@@ -89,6 +93,13 @@ def _describe(middle: Scan, slices: int, kind: str, file: str | None) -> dict[st
         "meta": middle.meta,
         "notes": notes + _notes(middle) + more,
     }
+
+
+def _recognised(middle: Scan) -> list[str]:
+    """What is special about the way in which k-space was acquired."""
+    epi = middle.meta.get("echo-planar")
+    found = [f"echo-planar readouts, {epi}"] if isinstance(epi, str) else []
+    return found + [str(side) for side in recognise(middle.mask[0], middle.kspace[0])]
 
 
 def _noise(middle: Scan) -> tuple[float | None, str | None, list[str]]:
