@@ -183,7 +183,6 @@ CRAFTED = [
         "finite",
     ),
     ("one line of a slice", lambda k: k.begin + k.line(flags=(8,)), "lines"),
-    ("echo-planar", lambda k: k.begin + k.line(flags=(24,)) + k.line(1, flags=(22,)), "got epi"),
     (
         "slices without end",
         lambda k: k.begin + b"".join(k.line(slice=n) for n in range(60)),

@@ -34,6 +34,10 @@ def recon_command(
         typer.Option(help="Coil maps: .npy or .cfl of maps, or a scan that has some (.h5, .npz)."),
     ] = None,
     reference: Reference = None,
+    navigators: Annotated[
+        Path | None,
+        typer.Option(help="The same echo-planar scan without phase encoding, to correct ghosts with."),
+    ] = None,
     slices: Annotated[str | None, typer.Option(help="Slices to reconstruct, as in 3:7.")] = None,
     steps: Annotated[int | None, typer.Option(help="Number of iterations, for iterative methods.")] = None,
     samples: Annotated[
@@ -105,11 +109,12 @@ def recon_command(
     with console.warnings_shown(quiet=quiet):
         build_method(method, **settings)  # a wrong setting is reported before anything is read
     limit = byte_limit(max_gib)
-    inputs = [*scans, *(Path(other) for other in (model, maps, reference) if other is not None)]
+    inputs = [*scans, *(Path(other) for other in (model, maps, reference, navigators) if other is not None)]
     if maps is not None and reference is not None:
         raise InputError("expected --maps or --reference, got both", field="--maps")
     given = None if maps is None else formats.load_maps(maps, max_bytes=limit)
     other_scan = None if reference is None else formats.load(reference, max_bytes=limit)
+    echoes = None if navigators is None else formats.load(navigators, max_bytes=limit)
     results, failed = [], False
     for path, destination in zip(scans, _targets(scans, target), strict=True):
         try:
@@ -126,7 +131,7 @@ def recon_command(
                 with stage("opening"):
                     source = formats.open_source(path, max_bytes=limit)
                 with source, console.warnings_shown(quiet=quiet):
-                    each = MappedSlices(source, slices, maps=given, reference=other_scan)
+                    each = MappedSlices(source, slices, maps=given, reference=other_scan, navigators=echoes)
                     rec = reconstruct_slices(
                         each, len(each), method, read=each.read,
                         check=check, seed=seed, device=device, progress=not quiet and not as_json, **settings

@@ -10,6 +10,7 @@ from torch import Tensor
 from upmri.core.errors import InputError
 from upmri.core.scan import Scan
 from upmri.physics.coils import estimate_noise
+from upmri.physics.epi import lines_alternate
 from upmri.physics.frames import places
 from upmri.physics.map_quality import assess, worst
 from upmri.physics.maps import choose_maps, named
@@ -98,6 +99,8 @@ def _describe(middle: Scan, slices: int, kind: str, file: str | None) -> dict[st
 def _recognised(middle: Scan) -> list[str]:
     """What is special about the way in which k-space was acquired."""
     epi = middle.meta.get("echo-planar")
+    if epi is None and lines_alternate(middle):
+        epi = "every second line backwards and not marked so: give the same scan without phase encoding as --navigators"
     found = [f"echo-planar readouts, {epi}"] if isinstance(epi, str) else []
     return found + [str(side) for side in recognise(middle.mask[0], middle.kspace[0])]
 

@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 
 from upmri.core.errors import InputError
 from upmri.formats import guard, stack
+from upmri.formats.echo_planar import Navigators
 from upmri.formats.grid import Grid, Ints, Table, place
 from upmri.formats.readouts import ReadoutSource
 from upmri.formats.siemens_protocol import SiemensProtocol
@@ -150,7 +151,13 @@ class TwixSource(ReadoutSource):
             raise InputError(
                 f"expected readouts of the same coils, got {coils.min()} to {coils.max()} of them", field="data"
             )
-        self._meta |= {"left out": int(left_out.sum())} if left_out.any() else {}
+        planar = blocks.flagged("PHASCOR") & bool(image.flagged("REFLECT").any())
+        planar &= (blocks.header["UsedChannels"] == coils[0]) & (
+            blocks.header["SamplesInScan"] == header["SamplesInScan"].max()
+        )
+        self._references = blocks.where(planar)
+        if count := int(left_out.sum() - planar.sum()):
+            self._meta["left out"] = count
         counter = {name: header["Counter"][name].astype(np.int64) for name in ("Lin", "Par", *_COUNTERS)}
         samples, centre = header["SamplesInScan"].astype(np.int64), header["CenterCol"].astype(np.int64)
         columns = _columns(samples, centre, round(protocol.base * protocol.oversampling))
@@ -176,6 +183,11 @@ class TwixSource(ReadoutSource):
             calibration=image.flagged("PATREFSCAN") & ~image.flagged("PATREFANDIMASCAN"),
         )
         self._image = image
+        if planar.any():
+            made = self._references
+            counters = np.stack([made.header["Counter"][name].astype(np.int64) for name in _COUNTERS], 1)
+            self._navigators = Navigators(np.arange(len(made.at)), counters, made.flagged("REFLECT"))
+        self._ramp = protocol.ramp(int(samples.max())) if table.reverse.any() else None
         self._noise = [part.where(part.flagged("NOISEADJSCAN")) for part in found]
         self._declared_separate = protocol.separate_calibration
         places = header["SliceData"]["SlicePos"]
@@ -186,10 +198,15 @@ class TwixSource(ReadoutSource):
         self._arrange(grid, table, int(coils[0]), positions, directions)
 
     def _fetch(self, rows: Ints) -> NDArray[np.complex64]:
-        count = int(self._table.samples[rows[0]])
-        kind, out = self._layout.samples(count), np.empty((len(rows), self.coils, count), np.complex64)
+        return self._gather(self._image.at[rows], int(self._table.samples[rows[0]]))
+
+    def _fetch_navigators(self, number: Ints) -> NDArray[np.complex64]:
+        return self._gather(self._references.at[number], int(self._references.header["SamplesInScan"][number[0]]))
+
+    def _gather(self, places: Ints, count: int) -> NDArray[np.complex64]:
+        kind, out = self._layout.samples(count), np.empty((len(places), self.coils, count), np.complex64)
         with self.path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            for part, at in zip(out, self._image.at[rows].tolist(), strict=True):
+            for part, at in zip(out, places.tolist(), strict=True):
                 part[:] = np.frombuffer(data, kind, self.coils, at + self._layout.shared)["data"]
         return out
 
