@@ -12,6 +12,7 @@ import torch
 
 from upmri import InputError, load
 from upmri.formats import open_source
+from upmri.physics.epi import Ramp
 from upmri.physics.fourier import fft1c, fft2c, ifft1c, ifft2c
 
 mdh = pytest.importorskip("twixtools.mdh_def")
@@ -440,3 +441,22 @@ def test_a_noise_readout_takes_no_more_memory_than_allowed(tmp_path, refused):
     with refused("limit", field="a noise readout", path=path):
         load(path, max_bytes=2**19)
     assert load(path).coils == COILS
+
+
+def test_ramp_samples_of_an_echo_planar_protocol_are_regridded(tmp_path, truth):
+    ramp = Ramp(120, 200, 120, 20, 400 / SAMPLES, SAMPLES)
+    x = torch.arange(SAMPLES // 2, dtype=torch.float64) - SAMPLES // 4
+    encode = torch.exp(-2j * torch.pi * ramp.positions[:, None] * x) / SAMPLES**0.5
+    kspace = (encode @ fft1c(truth.to(torch.complex128), -1)).mT.numpy()
+    body = b"".join(
+        block(kspace[:, n][:, :: -1 if n % 2 else 1], n, *(("REFLECT",) if n % 2 else ())) for n in range(LINES)
+    )
+    times = {"Mode": 2, "RampupTime": 120, "FlattopTime": 200, "RampdownTime": 120, "DelaySamplesTime": 20}
+    words = "".join(f'<ParamLong."alRegrid{name}"> {{ {value} {value} }}\n' for name, value in times.items())
+    words += '<ParamDouble."aflRegridADCDuration"> { <Precision> 16 400.0 400.0 }\n'
+    head = protocol()
+    part = b"Meas\0" + struct.pack("<I", len(words)) + words.encode()
+    head = struct.pack("<II", len(head) + len(part), 3) + head[8:] + part
+    scan = load(write(tmp_path / "x.dat", head + body + end()))
+    assert close(ifft2c(scan.kspace[0]), truth, 1e-3)
+    assert scan.meta["echo-planar"] == "ghosts not corrected, ramp samples regridded"

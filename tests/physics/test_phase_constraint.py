@@ -69,6 +69,14 @@ def test_lines_have_a_direct_solver_for_several_images_and_a_damping_a_slice(rng
         cases(rng)["points"].solve(rng(1, H, W), 0.05, "direct")
 
 
+def test_another_precision_has_factors_of_its_own(rng):
+    operator, rhs = make(rng), rng(1, H, W)
+    double = operator.solve(rhs, 0.05)
+    single = operator.to(torch.complex64).solve(rhs.to(torch.complex64), 0.05)
+    assert single.dtype == torch.complex64
+    torch.testing.assert_close(single.to(double.dtype), double, rtol=1e-3, atol=1e-4)
+
+
 def test_gradients_flow_through_normal_and_solve(rng):
     operator = make(rng)
     image = rng(1, H, W).requires_grad_()

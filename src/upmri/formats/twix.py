@@ -6,8 +6,8 @@ twixtools. Its ``read_twix`` is not used: it reads every sample to find the head
 and does not notice that a file was cut short.
 
 Sizes and fields of view are read from the protocol; the patient's name and whatever else it holds are not. It is not
-always true (sequences of Pulseq keep the values of an unrelated protocol). Where readouts do not fit the protocol, the
-readouts count. The bandwidth of noise readouts relative to imaging is not in the file, so σ₀ is None.
+always true (sequences of Pulseq keep the values of an unrelated protocol). Where readouts do not fit it, they count.
+The bandwidth of noise readouts relative to imaging is not in the file, so σ₀ is None.
 
 Headers give the centre of a slice and a quaternion (w, x, y, z), the rotation whose columns are the directions of
 phase, readout and slice, as in siemens_to_ismrmrd. Indices of the image grow against those of encoded axes, see
@@ -146,18 +146,15 @@ class TwixSource(ReadoutSource):
         if not len(header):
             raise InputError("expected readouts of an image, there are none", field="data")
         protocol.check()
-        coils = np.unique(header["UsedChannels"])
+        coils, longest = np.unique(header["UsedChannels"]), header["SamplesInScan"].max()
         if len(coils) > 1:
             raise InputError(
                 f"expected readouts of the same coils, got {coils.min()} to {coils.max()} of them", field="data"
             )
-        planar = blocks.flagged("PHASCOR") & bool(image.flagged("REFLECT").any())
-        planar &= (blocks.header["UsedChannels"] == coils[0]) & (
-            blocks.header["SamplesInScan"] == header["SamplesInScan"].max()
-        )
-        self._references = blocks.where(planar)
-        if count := int(left_out.sum() - planar.sum()):
-            self._meta["left out"] = count
+        reverse = image.flagged("REFLECT")
+        alike = (blocks.header["UsedChannels"] == coils[0]) & np.isin(blocks.header["SamplesInScan"], longest)
+        planar = blocks.flagged("PHASCOR") & alike & reverse.any()
+        self._meta |= {"left out": count} if (count := int(left_out.sum() - planar.sum())) else {}
         counter = {name: header["Counter"][name].astype(np.int64) for name in ("Lin", "Par", *_COUNTERS)}
         samples, centre = header["SamplesInScan"].astype(np.int64), header["CenterCol"].astype(np.int64)
         columns = _columns(samples, centre, round(protocol.base * protocol.oversampling))
@@ -179,15 +176,15 @@ class TwixSource(ReadoutSource):
             samples=samples,
             centre=centre,
             skip=np.stack([header["CutOff"]["Pre"], header["CutOff"]["Post"]], 1).astype(np.int64),
-            reverse=image.flagged("REFLECT"),
+            reverse=reverse,
             calibration=image.flagged("PATREFSCAN") & ~image.flagged("PATREFANDIMASCAN"),
         )
         self._image = image
         if planar.any():
-            made = self._references
+            self._references = made = blocks.where(planar)
             counters = np.stack([made.header["Counter"][name].astype(np.int64) for name in _COUNTERS], 1)
             self._navigators = Navigators(np.arange(len(made.at)), counters, made.flagged("REFLECT"))
-        self._ramp = protocol.ramp(int(samples.max())) if table.reverse.any() else None
+        self._ramp = protocol.ramp(columns) if reverse.any() and (samples == columns).all() else None
         self._noise = [part.where(part.flagged("NOISEADJSCAN")) for part in found]
         self._declared_separate = protocol.separate_calibration
         places = header["SliceData"]["SlicePos"]

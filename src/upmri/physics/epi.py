@@ -24,6 +24,8 @@ _REFINEMENTS = 3
 _SIMILAR, _MORE = 0.7, 0.1
 # Readouts around the centre that are compared, and singular values left out in regridding, relative to the largest.
 _COMPARED, _SMALL = 16, 0.02
+# Most samples, and pixels: the matrix of regridding is computed by a singular value decomposition.
+_MOST = 1024
 
 
 @dataclass(frozen=True)
@@ -173,8 +175,8 @@ class Ramp:
     def __post_init__(self) -> None:
         end = self.delay + self.dwell * self.samples
         times = (self.rise, self.flat, self.fall, self.delay)
-        if not (all(0 <= t < 1e6 for t in times) and self.dwell > 0 and 2 <= self.samples < 2**16):
-            raise InputError("expected times of 0 or more, in µs, and 2 samples or more", field="ramp")
+        if not (all(0 <= t < 1e6 for t in times) and self.dwell > 0 and 2 <= self.samples <= _MOST):
+            raise InputError(f"expected times of 0 or more, in µs, and 2 to {_MOST} samples", field="ramp")
         if end > self.rise + self.flat + self.fall + self.dwell:
             raise InputError(f"samples end at {end:g} µs, after the gradient", field="ramp")
 
@@ -207,6 +209,8 @@ class Ramp:
         E[j, x] = exp(−2πi k_j x/length)/√length: the grid has F E⁺ s, which is exact where the samples determine ρ.
         """
         field = length if field is None else field
+        if field > _MOST:
+            raise InputError(f"expected at most {_MOST} pixels along the readout, got {field}", field="ramp")
         x = torch.arange(field, dtype=torch.float64) - field // 2
         encode = torch.exp(-2j * math.pi * self.positions[:, None] * x) / math.sqrt(length)
         image = torch.zeros(length, self.samples, dtype=torch.complex128)

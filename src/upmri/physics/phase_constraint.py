@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cached_property
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -14,7 +15,7 @@ from upmri.physics.fourier import mirror
 from upmri.physics.operator import Operator, Solver
 from upmri.physics.sense import Kept, SenseOperator
 from upmri.physics.solve import Block, conjugate_gradients, factor_bytes, normal_rows, per_slice
-from upmri.physics.tensors import Array, as_tensor
+from upmri.physics.tensors import Array, Target, as_tensor
 
 
 class PhaseConstrainedOperator(Operator):
@@ -100,6 +101,12 @@ class PhaseConstrainedOperator(Operator):
         for axis in axes:
             parts = [mirror(part, axis) for part in parts]
         return PhaseConstrainedOperator(*parts)
+
+    def to(self, target: Target) -> Self:
+        """Return a copy on a device, or in another precision (a complex type or its real one)."""
+        moved = super().to(target)
+        moved._last = None
+        return moved
 
     def _normal(self, image: Tensor) -> Tensor:
         return self.sampled._normal(image) + 1j * self.phase * (self.weight * (self.phase.conj() * image).imag)

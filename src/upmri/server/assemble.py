@@ -14,6 +14,7 @@ frames of their slice; what they are used for is in :mod:`upmri.formats.echo_pla
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -269,6 +270,7 @@ class _Image:
         averages = encoding.length("average", 1)
         lines = encoding.length("kspace_encoding_step_1", grid.lines)
         partitions = encoding.length("kspace_encoding_step_2", grid.partitions)
-        ramp = encoding.ramp  # its samples may be more than the grid has
-        samples = max(grid.samples, 0 if ramp is None else ramp.samples)
+        samples = grid.samples
+        with suppress(InputError):  # which only matters where readouts are echo-planar
+            samples = max(samples, 0 if (ramp := encoding.ramp) is None else ramp.samples)
         return cls(encoding, space, samples, volume, averages, lines * partitions * averages)
