@@ -101,6 +101,14 @@ def real(name: str, phase: str, share: float, rate: int) -> list[tuple[upmri.Sca
     return [(upmri.Scan(kspace=kspace * mask[0], mask=mask, name=name), truth) for mask in masks]
 
 
+def asymmetric(name: str, share: float) -> list[tuple[upmri.Scan, torch.Tensor]]:
+    """A brain in vivo of which all readouts lack one end, either end."""
+    kspace, truth = Setting(name, "phase", 1).load()
+    masks = [lines(kspace.shape[-2], share, lower=lower)[0].mT for lower in (False, True)]
+    full = torch.ones(1, 1, kspace.shape[-1], dtype=torch.bool)
+    return [(upmri.Scan(kspace=kspace * mask, mask=full, name=name), truth) for mask in masks]
+
+
 def pictures(folder: Path) -> None:
     """The middle of the 16-channel brain: SENSE without and with the constraint, errors, and the reference."""
     import matplotlib.pyplot as plt
@@ -126,7 +134,7 @@ def pictures(folder: Path) -> None:
 def main() -> None:
     """Measure, print and keep."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--slices", type=int, default=3, help="simulated slices of each group")
+    parser.add_argument("--slices", type=int, default=2, help="simulated slices of each group")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--pictures", type=Path, help="only write the pictures, into this folder")
     options = parser.parse_args()
@@ -140,6 +148,7 @@ def main() -> None:
             for share, rate in ((0.75, 1), (0.625, 1), (0.75, 2)):
                 label = f"{name}, {phase} axis, {round(8 * share)}/8{f', {rate}×' if rate > 1 else ''}"
                 text.append(row(label, real(name, phase, share, rate), options.device))
+        text.append(row(f"{name}, asymmetric echo, 6/8", asymmetric(name, 0.75), options.device))
     text += ["", "Simulated scans of validation people, on which the strength was chosen:", "", head]
     for group in GROUPS:
         for share, rate in ((0.75, 1), (0.625, 1), (0.75, 2)):
