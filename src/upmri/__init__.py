@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from upmri.formats import load
     from upmri.inference.plugins import register
     from upmri.inference.reconstruct import reconstruct
+    from upmri.physics.epi import correct_ghosts
     from upmri.physics.maps import estimate_maps
     from upmri.physics.problem import Problem
     from upmri.physics.simulate import simulate
@@ -35,6 +36,7 @@ __all__ = [
     "Scan",
     "__version__",
     "adapt",
+    "correct_ghosts",
     "estimate_maps",
     "evaluate",
     "info",
@@ -54,6 +56,7 @@ _MODULES = {
     "Reconstruction": "upmri.core.scan:Reconstruction",
     "Scan": "upmri.core.scan:Scan",
     "adapt": "upmri.training.site:adapt",
+    "correct_ghosts": "upmri.physics.epi:correct_ghosts",
     "estimate_maps": "upmri.physics.maps:estimate_maps",
     "evaluate": "upmri.evaluation:evaluate",
     "info": "upmri.evaluation.info:info",

@@ -15,7 +15,8 @@ import torch
 import upmri
 from upmri.learning.adaptation import AdaptationPlan
 from upmri.methods.upmri_paper import PaperObjective
-from upmri.physics.fourier import ifft2c
+from upmri.physics.epi import correct_ghosts
+from upmri.physics.fourier import fft1c, ifft2c
 from upmri.weights.files import save_weights
 
 
@@ -364,3 +365,45 @@ def test_adaptation_is_for_each_scan(run, tmp_path, monkeypatch):
     assert made["slices"] == 2
     assert made["gain"] >= 0
     assert f"({made['gain']:+.2f} dB on held-out lines)" in run(*words).stdout
+
+
+def test_partial_fourier_is_named_and_can_be_switched_off(run, tmp_path):
+    whole = upmri.simulate(upmri.demo.brain()[:1], coils=4, acceleration=1, acs=0)
+    lines = torch.arange(96)[None, None] < 72
+    scan = replace(whole, kspace=whole.kspace * lines[:, None], mask=lines)
+    scan.save(tmp_path / "half.h5")
+    assert "partial Fourier 6/8 along phase" in run("info", "half.h5").stdout
+    assert "partial Fourier 6/8 along phase: used" in run("recon", "half.h5", "-m", "sense", "-o", "a.npy").stdout
+    done = run("recon", "half.h5", "-m", "sense", "--no-partial-fourier", "-o", "b.npy")
+    assert "partial Fourier 6/8 along phase: not used" in done.stdout
+    for name, on in (("a", True), ("b", False)):
+        expected = upmri.reconstruct(scan, "sense", partial_fourier=on).image
+        assert np.allclose(np.load(tmp_path / f"{name}.npy"), expected, atol=1e-5)
+
+
+def test_navigators_correct_the_ghosts_of_an_echo_planar_scan(run, tmp_path, one_line):
+    image = torch.zeros(64, 64)
+    image[16:40, 22:42] = 1
+    odd = torch.arange(64) % 2 == 1
+    maps = torch.ones(2, 1, 1) * torch.tensor([1, 0.5j])[:, None, None]
+
+    def ghosted(hybrid):
+        return fft1c(torch.where(odd, hybrid * torch.exp(torch.tensor(0.8j)), hybrid), -2)
+
+    for name, hybrid in (
+        ("epi", fft1c(maps * image)),
+        ("none", (maps * image).sum(-1, keepdim=True).expand(2, 64, 64)),
+    ):
+        upmri.Scan(kspace=ghosted(hybrid)[None].to(torch.complex64)).save(tmp_path / f"{name}.h5")
+    run("recon", "epi.h5", "-m", "zero-filled", "--navigators", "none.h5", "-o", "a.npy", "-q")
+    run("recon", "epi.h5", "-m", "zero-filled", "-o", "b.npy", "-q")
+    fixed, plain = (abs(np.load(tmp_path / name)[0]) for name in ("a.npy", "b.npy"))
+    assert fixed[:, 54:].max() < 0.02 * fixed.max()
+    assert plain[:, 54:].max() > 0.1 * plain.max()
+    expected = correct_ghosts(upmri.load(tmp_path / "epi.h5"), upmri.load(tmp_path / "none.h5"))
+    assert np.allclose(fixed, upmri.reconstruct(expected, "zero-filled").image[0].abs(), atol=1e-5)
+    other = upmri.Scan(kspace=torch.ones(1, 3, 64, 64, dtype=torch.complex64))
+    other.save(tmp_path / "other.h5")
+    one_line(
+        run("recon", "epi.h5", "-m", "sense", "--navigators", "other.h5", "-o", "c.npy", code=2), "navigators", "coils"
+    )

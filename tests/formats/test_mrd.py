@@ -15,6 +15,7 @@ import torch
 
 from upmri import InputError, cli, load, reconstruct
 from upmri.formats import mrd, open_source, save
+from upmri.physics.epi import Ramp
 from upmri.physics.fourier import fft1c, fft2c, ifft1c, ifft2c
 
 SAMPLES, LINES, COILS = 16, 6, 2
@@ -588,6 +589,88 @@ def test_noise_that_tells_nothing_is_not_used(tmp_path, truth, noise):
     assert scan.meta["noise"].endswith("not used")
 
 
+# --- echo-planar ------------------------------------------------------------------------------------------------------
+
+
+def planar(kspace: np.ndarray, theta: np.ndarray, navigators: int = 3, **options) -> list:
+    """Reference readouts and lines (coil, line, sample) of which odd ones run backwards and have a phase θ(x)."""
+    wrong = fft1c(ifft1c(torch.from_numpy(kspace[:, 1::2])) * torch.exp(1j * torch.from_numpy(theta))).numpy()
+    ghosted = kspace.copy()
+    ghosted[:, 1::2] = wrong
+    middle = kspace.shape[1] // 2 - kspace.shape[1] // 2 % 2  # forwards
+    made = []
+    for number in range(navigators):
+        line = middle + number % 2
+        data = kspace[:, middle] if number % 2 == 0 else None
+        if data is None:
+            data = fft1c(ifft1c(torch.from_numpy(kspace[:, middle])) * torch.exp(1j * torch.from_numpy(theta))).numpy()
+        made.append(
+            readout(data[:, ::-1] if number % 2 else data, line, [24, *([22] if number % 2 else [])], **options)
+        )
+    for line in range(kspace.shape[1]):
+        part = ghosted[:, line]
+        made.append(readout(part[:, ::-1] if line % 2 else part, line, [22] if line % 2 else [], **options))
+    return made
+
+
+@pytest.mark.parametrize("navigators", [2, 3])
+@pytest.mark.parametrize("trajectory", ["cartesian", "epi"])
+def test_ghosts_of_echo_planar_readouts_are_corrected_with_reference_readouts(tmp_path, navigators, trajectory):
+    truth = image(COILS, SAMPLES // 2, LINES)
+    theta = 0.7 - 0.3 * (np.arange(SAMPLES) - SAMPLES // 2)
+    path = write(tmp_path / "x.h5", planar(measured(truth), theta, navigators), xml(trajectory=trajectory))
+    scan = load(path)
+    half = torch.exp(0.5j * torch.from_numpy(theta).to(torch.complex128))[SAMPLES // 4 : -SAMPLES // 4]
+    found = ifft2c(scan.kspace[0])
+    expected = truth * half[:, None].to(truth.dtype)  # half of the phase stays, in both directions
+    assert close(found, expected, 1e-4)
+    assert scan.meta["echo-planar"] == f"ghosts corrected with {navigators} reference readouts"
+    assert "left out" not in scan.meta
+
+
+def test_reference_readouts_of_the_same_slice_serve_other_repetitions(tmp_path):
+    kspace, theta = measured(image(COILS, SAMPLES // 2, LINES)), np.full(SAMPLES, 1.0)
+    first = planar(kspace, theta)
+    again = planar(kspace, theta, 0, repetition=1)
+    scan = load(write(tmp_path / "x.h5", first + again))
+    assert torch.equal(scan.kspace[0], scan.kspace[1])
+
+
+def test_echo_planar_readouts_without_reference_readouts_are_named(tmp_path, truth):
+    path = write(tmp_path / "x.h5", planar(measured(truth), np.zeros(SAMPLES), 0))
+    scan = load(path)
+    assert scan.meta["echo-planar"] == "ghosts not corrected"
+    assert close(ifft2c(scan.kspace[0]), truth)
+
+
+RAMP = """<trajectoryDescription><identifier>ConventionalEPI</identifier>
+  <userParameterLong><name>rampUpTime</name><value>120</value></userParameterLong>
+  <userParameterLong><name>flatTopTime</name><value>200</value></userParameterLong>
+  <userParameterLong><name>rampDownTime</name><value>120</value></userParameterLong>
+  <userParameterLong><name>acqDelayTime</name><value>20</value></userParameterLong>
+  <userParameterLong><name>numSamples</name><value>20</value></userParameterLong>
+  <userParameterDouble><name>dwellTime</name><value>20</value></userParameterDouble></trajectoryDescription>"""
+
+
+def test_samples_on_the_ramps_are_regridded(tmp_path, truth):
+    """Samples are those of a discrete Fourier transform at the places of the gradient's area."""
+    places = SAMPLES * Ramp(120, 200, 120, 20, 20, 20).positions
+    x = torch.arange(SAMPLES // 2, dtype=torch.float64) - SAMPLES // 4
+    encode = torch.exp(-2j * torch.pi * places[:, None] * x / SAMPLES) / SAMPLES**0.5
+    hybrid = fft1c(truth.to(torch.complex128), -1)  # (coil, readout, line)
+    kspace = (encode @ hybrid).mT.numpy()
+    lines = [readout(kspace[:, n][:, :: -1 if n % 2 else 1], n, [22] if n % 2 else []) for n in range(LINES)]
+    scan = load(write(tmp_path / "x.h5", lines, xml(trajectory="epi", more=RAMP)))
+    assert close(ifft2c(scan.kspace[0]), truth, 1e-4)
+    assert scan.meta["echo-planar"] == "ghosts not corrected, ramp samples regridded"
+
+
+def test_ramp_samples_of_another_number_are_refused(tmp_path, truth, refuse):
+    lines = planar(measured(truth), np.zeros(SAMPLES), 0)
+    path = write(tmp_path / "x.h5", lines, xml(trajectory="epi", more=RAMP))
+    refuse(path, "20 samples", field="data")
+
+
 # --- what is wrong with a file ----------------------------------------------------------------------------------------
 
 
@@ -595,12 +678,6 @@ def test_noise_that_tells_nothing_is_not_used(tmp_path, truth, noise):
     ("header", "field", "word"),
     [
         (xml(trajectory="spiral"), "trajectory", "spiral"),
-        (xml(trajectory="epi"), "trajectory", "epi"),
-        (
-            xml(more="<trajectoryDescription><identifier>ConventionalEPI</identifier></trajectoryDescription>"),
-            "trajectory",
-            "epi",
-        ),
         (xml(samples=8), "data", "grid of 8"),
         (xml(samples=10**30), "samples", "65535"),
         (xml(lines=0), "lines", "65535"),
@@ -631,8 +708,6 @@ def test_readouts_that_do_not_fit_are_refused(tmp_path, truth, refuse):
     mixed = [readout(kspace[:1, 0]), readout(kspace[:, 1], 1)]
     refuse(write(tmp_path / "b.h5", mixed), "1 to 2", field="data")
     refuse(write(tmp_path / "c.h5", readouts(kspace, discard=(9, 9))), "grid of 16", field="data")
-    planar = [readout(kspace[:, line], line, [22] if line % 2 else []) for line in range(LINES)]
-    refuse(write(tmp_path / "d.h5", [readout(kspace[:, 0], 0, [24]), *planar]), "epi", field="trajectory")
     kspace[0, 0, 0] = np.nan
     refuse(write(tmp_path / "e.h5", readouts(kspace)), "finite", field="kspace")
     mode = "<parallelImaging><calibrationMode>separate</calibrationMode></parallelImaging>"

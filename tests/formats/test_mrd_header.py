@@ -68,13 +68,35 @@ def test_what_the_system_and_user_say(mode):
     assert header.encoding(0).separate_calibration
 
 
-def test_only_cartesian_encodings_pass(refused):
-    only(xml()).check_cartesian(reverse=True, phase_correction=False)
-    only(xml()).check_cartesian(reverse=False, phase_correction=True)
-    identifier = "<trajectoryDescription><identifier>ConventionalEPI</identifier></trajectoryDescription>"
-    for text, reverse in ((xml(), True), (xml(identifier), False), (xml(trajectory="epi"), False)):
-        with refused("epi", field="trajectory"):
-            only(text).check_cartesian(reverse=reverse, phase_correction=reverse)
+def test_only_cartesian_and_echo_planar_encodings_pass(refused):
+    only(xml()).check_cartesian()
+    only(xml(trajectory="epi")).check_cartesian()
+    with refused("spiral", field="trajectory"):
+        only(xml(trajectory="spiral")).check_cartesian()
+
+
+def test_the_ramps_of_an_echo_planar_readout(refused):
+    def described(**values):
+        kinds = {"dwellTime": "Double"}
+        return (
+            "<trajectoryDescription><identifier>ConventionalEPI</identifier>"
+            + "".join(
+                f"<userParameter{kinds.get(name, 'Long')}><name>{name}</name><value>{value}</value>"
+                f"</userParameter{kinds.get(name, 'Long')}>"
+                for name, value in values.items()
+            )
+            + "</trajectoryDescription>"
+        )
+
+    times = {"rampUpTime": 100, "flatTopTime": 300, "rampDownTime": 100, "acqDelayTime": 50}
+    ramp = only(xml(described(**times, dwellTime=4.0, numSamples=100))).ramp
+    assert (ramp.rise, ramp.flat, ramp.fall, ramp.delay, ramp.dwell, ramp.samples) == (100, 300, 100, 50, 4, 100)
+    assert only(xml(described(**times, dwellTime=2.0, numSamples=100))).ramp is not None
+    assert only(xml(described(**times | {"acqDelayTime": 100}, dwellTime=3.0, numSamples=100))).ramp is None  # flat top
+    assert only(xml(described(**times))).ramp is None
+    assert only(xml()).ramp is None
+    with refused("after the gradient", field="ramp"):
+        _ = only(xml(described(**times, dwellTime=40.0, numSamples=100))).ramp
 
 
 @pytest.mark.parametrize(

@@ -58,9 +58,27 @@ def test_an_empty_protocol_is_all_zeros():
         ({"sKSpace__ucTrajectory": "4"}, "spiral"),
         ({"sKSpace__ucTrajectory": "8"}, "PROPELLER"),
         ({"sKSpace__ucTrajectory": "16"}, "another"),
-        ({"sFastImaging__lEPIFactor": "64"}, "echo-planar"),
     ],
 )
 def test_only_cartesian_protocols_pass(change, kind, refused):
     with refused(kind, field="trajectory"):
         protocol(**change).check()
+
+
+REGRID = b"""<ParamLong."alRegridMode">
+{ 2 2 }
+<ParamLong."alRegridRampupTime"> { 100 100 }
+<ParamLong."alRegridFlattopTime"> { 300 300 }
+<ParamLong."alRegridRampdownTime"> { 100 100 }
+<ParamLong."alRegridDelaySamplesTime"> { 50 50 }
+<ParamDouble."aflRegridADCDuration">
+{ <Precision> 16 400.0 400.0 }
+"""
+
+
+def test_the_readout_gradient_of_an_echo_planar_protocol():
+    ramp = SiemensProtocol(REGRID).ramp(100)
+    assert (ramp.rise, ramp.flat, ramp.fall, ramp.delay, ramp.dwell, ramp.shape) == (100, 300, 100, 50, 4, "trapezoid")
+    assert SiemensProtocol(REGRID.replace(b"2 2", b"4 4")).ramp(100).shape == "sine"
+    assert SiemensProtocol(REGRID.replace(b"2 2", b"1 1")).ramp(100) is None
+    assert SiemensProtocol(b"").ramp(100) is None

@@ -12,7 +12,8 @@ import torch
 
 from upmri import InputError, load
 from upmri.formats import open_source
-from upmri.physics.fourier import fft1c, fft2c, ifft2c
+from upmri.physics.epi import Ramp
+from upmri.physics.fourier import fft1c, fft2c, ifft1c, ifft2c
 
 mdh = pytest.importorskip("twixtools.mdh_def")
 SAMPLES, LINES, COILS = 16, 6, 2
@@ -219,6 +220,28 @@ def test_asymmetric_echoes_and_reverse_readouts(tmp_path):
     assert torch.equal(scan.kspace[0, :, 14:], torch.from_numpy(kspace).mT[:, 14:])
 
 
+def test_ghosts_of_echo_planar_readouts_are_corrected(tmp_path, truth):
+    kspace = measured(truth)
+    theta = torch.from_numpy(0.5 + 0.2 * (np.arange(SAMPLES) - SAMPLES // 2))
+
+    def turned(line):
+        """Backwards, with the phase θ."""
+        return fft1c(ifft1c(torch.from_numpy(line)) * torch.exp(1j * theta)).numpy()[:, ::-1]
+
+    middle = kspace[:, LINES // 2]
+    body = b"".join(
+        block(turned(middle), 0, "PHASCOR", "REFLECT") if n == 1 else block(middle, 0, "PHASCOR") for n in range(3)
+    )
+    for line in range(LINES):
+        part, flags = (turned(kspace[:, line]), ("REFLECT",)) if line % 2 else (kspace[:, line], ())
+        body += block(part, line, *flags)
+    scan = load(write(tmp_path / "x.dat", protocol(sFastImaging_lEPIFactor=64) + body + end()))
+    half = torch.exp(0.5j * theta)[SAMPLES // 4 : -SAMPLES // 4, None].to(truth.dtype)
+    assert close(ifft2c(scan.kspace[0]), truth * half, 1e-4)
+    assert scan.meta["echo-planar"] == "ghosts corrected with 3 reference readouts"
+    assert "left out" not in scan.meta
+
+
 def test_two_phase_encodings_are_cut_along_the_readout(tmp_path):
     truth = image(2, 8, LINES, 4)
     kspace = fft1c(fft2c(truth), 1).numpy()
@@ -344,7 +367,6 @@ def test_a_block_that_leads_nowhere_is_refused(tmp_path, truth, refuse):
         (lambda _: protocol() + block(np.zeros((0, 8))) + end(), "coils", "65535"),
         (lambda _: protocol() + block(np.zeros((2, 0))) + end(), "samples", "65535"),
         (lambda k: protocol(sKSpace_ucTrajectory="0x2") + blocks(k) + end(), "trajectory", "radial"),
-        (lambda k: protocol(sFastImaging_lEPIFactor=64) + blocks(k) + end(), "trajectory", "echo-planar"),
         (lambda k: protocol() + blocks(k * np.nan) + end(), "kspace", "finite"),
     ],
 )
@@ -419,3 +441,22 @@ def test_a_noise_readout_takes_no_more_memory_than_allowed(tmp_path, refused):
     with refused("limit", field="a noise readout", path=path):
         load(path, max_bytes=2**19)
     assert load(path).coils == COILS
+
+
+def test_ramp_samples_of_an_echo_planar_protocol_are_regridded(tmp_path, truth):
+    ramp = Ramp(120, 200, 120, 20, 400 / SAMPLES, SAMPLES)
+    x = torch.arange(SAMPLES // 2, dtype=torch.float64) - SAMPLES // 4
+    encode = torch.exp(-2j * torch.pi * ramp.positions[:, None] * x) / SAMPLES**0.5
+    kspace = (encode @ fft1c(truth.to(torch.complex128), -1)).mT.numpy()
+    body = b"".join(
+        block(kspace[:, n][:, :: -1 if n % 2 else 1], n, *(("REFLECT",) if n % 2 else ())) for n in range(LINES)
+    )
+    times = {"Mode": 2, "RampupTime": 120, "FlattopTime": 200, "RampdownTime": 120, "DelaySamplesTime": 20}
+    words = "".join(f'<ParamLong."alRegrid{name}"> {{ {value} {value} }}\n' for name, value in times.items())
+    words += '<ParamDouble."aflRegridADCDuration"> { <Precision> 16 400.0 400.0 }\n'
+    head = protocol()
+    part = b"Meas\0" + struct.pack("<I", len(words)) + words.encode()
+    head = struct.pack("<II", len(head) + len(part), 3) + head[8:] + part
+    scan = load(write(tmp_path / "x.dat", head + body + end()))
+    assert close(ifft2c(scan.kspace[0]), truth, 1e-3)
+    assert scan.meta["echo-planar"] == "ghosts not corrected, ramp samples regridded"

@@ -10,6 +10,7 @@ import torch
 import upmri
 from upmri import InputError
 from upmri.evaluation import evaluate
+from upmri.evaluation.metrics import psnr
 from upmri.inference.choice import complete
 from upmri.learning.bootstrap import deviation
 from upmri.learning.held_out import gain_over_sense
@@ -673,3 +674,16 @@ def test_draws_use_the_refined_maps(model):
     one, drawn = (recon(scan, model, refine_maps=True, samples=count) for count in (1, 2))
     torch.testing.assert_close(drawn.image, one.image)
     assert drawn.std.shape == (1, 64, 64)
+
+
+def test_partial_fourier_is_used_unless_switched_off():
+    scan = upmri.simulate(upmri.demo.brain()[:1], coils=6, acceleration=1, acs=0, noise=0.005)
+    lines = torch.arange(scan.matrix[1])[None, None] < 0.7 * scan.matrix[1]
+    scan = replace(scan, kspace=scan.kspace * lines[:, None], mask=lines)
+    used, ignored = (
+        upmri.reconstruct(scan, model="brain", precision="fp32", partial_fourier=on, samples=2) for on in (True, False)
+    )
+    assert used.settings["recognised"] == "partial Fourier 71% along phase"
+    assert psnr(used.image, scan.reference) > psnr(ignored.image, scan.reference)
+    assert used.std is not None
+    assert torch.isfinite(used.std).all()

@@ -4,7 +4,8 @@ import torch
 import upmri
 from upmri.core.errors import InputError
 from upmri.physics import espirit as module
-from upmri.physics.espirit import espirit
+from upmri.physics import phantom
+from upmri.physics.espirit import espirit, find_maps
 from upmri.physics.fourier import fft2c, ifft2c
 from upmri.physics.maps import estimate_maps
 
@@ -155,3 +156,10 @@ def test_maps_from_the_projector_are_those_from_a_basis(monkeypatch):
 
     monkeypatch.setattr(module, "_signal_space", projector)
     assert (espirit(block, (48, 48)) - by_basis).norm() < 1e-4 * by_basis.norm()
+
+
+def test_an_unsymmetric_calibration_block_is_used_around_the_centre():
+    scan = upmri.simulate(phantom.image((64, 64)), coils=6, acceleration=1, acs=0, noise=0.02)
+    lines = torch.arange(64)[None, None] < 44  # partial Fourier
+    cut = find_maps(scan.kspace * lines[:, None], lines)
+    assert torch.equal(cut, find_maps(scan.kspace, scan.mask))

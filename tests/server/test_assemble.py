@@ -225,17 +225,16 @@ def test_a_file_and_a_stream_agree_on_separate_calibration(make_head, make_xml, 
     assert counts[1, 0, 0, 0, calibrated] == (2 if separate else 0)
 
 
-def test_a_file_and_a_stream_refuse_echo_planar_imaging(make_head, make_xml, add):
-    """Which has both reversed lines and phase correction."""
-    planar = [{"line": 0, "flags": (PHASE_CORRECTION, REVERSE)}, {"line": 1}, {"line": 2, "flags": (REVERSE,)}]
-    Readouts(make_head, make_xml(), planar[:2])
-    Readouts(make_head, make_xml(), planar[1:])
-    heads = b"".join(make_head(**one) for one in planar)
-    stream = Assembler(make_xml(), Limits())
-    for refuse in (
-        lambda: HeldSource(Known(make_xml()), [(heads, bytes(3 * 8 * 2 * 16))]),
-        lambda: [add(stream, **one) for one in planar],
-    ):
-        with pytest.raises(InputError) as error:
-            refuse()
-        assert error.value.field == "trajectory"
+def test_a_file_and_a_stream_use_the_same_reference_readouts(make_head, make_xml):
+    """Those of the frame, or else of an earlier frame of its slice."""
+    planar = [{"line": 9, "flags": (PHASE_CORRECTION, REVERSE), "slice": n} for n in (0, 1)]
+    planar += [{"line": 8, "flags": (PHASE_CORRECTION,), "slice": 0}]
+    planar += [{"line": line, "flags": (REVERSE,) if line % 2 else (), "slice": n} for n in (0, 1) for line in (1, 2)]
+    planar += [{"line": line, "flags": (REVERSE,) if line % 2 else (), "repetition": 1} for line in (1, 2)]
+    both = Readouts(make_head, make_xml(), planar)
+    assert both.of_file() == both.of_stream()
+    found = {frame.key: lines_of(frame.navigators) for frame in both.frames}
+    assert found == {(0, 0, 0, 0, 0): [9, 8], (0, 0, 0, 0, 1): [9], (1, 0, 0, 0, 0): [9, 8]}
+    numbers = both.source._navigators
+    for key, lines in found.items():
+        assert [both.lines[n] for n in numbers.number[numbers.of(key)]] == lines

@@ -195,3 +195,32 @@ def test_logs_hold_nothing_of_the_patient(server, peer, make_xml, make_head):
     text = server.log_path.read_text() + server.errors.read_text()
     assert "Jane" not in text
     assert "QX-4711" not in text
+
+
+def test_ghosts_of_an_echo_planar_stream_are_those_of_its_file(server, recon, tmp_path, make_xml):
+    """Two repetitions, of which the first alone has reference readouts."""
+    image = np.zeros((2, 32, 32), np.complex64)
+    image[:, 8:24, 10:20] = np.array([1, 0.5j])[:, None, None]
+    hybrid = np.fft.fftshift(np.fft.fft(np.fft.ifftshift(image, 2)), 2)
+
+    def acquired(line, backwards):
+        line = np.fft.fftshift(np.fft.fft(np.fft.ifftshift(line * (np.exp(0.9j) if backwards else 1), 1)), 1)
+        return line[:, ::-1] if backwards else line
+
+    trains = [[(image.sum(2), n % 2, 16, 0, (24,)) for n in range(3)]]
+    trains += [[(hybrid[:, :, n], n % 2, n, repetition, ()) for n in range(32)] for repetition in (0, 1)]
+    path = tmp_path / "epi.h5"
+    with ismrmrd.Dataset(str(path), "dataset") as file:
+        file.write_xml_header(make_xml(32, 32, trajectory="epi"))
+        for data, backwards, line, repetition, flags in [one for train in trains for one in train]:
+            made = ismrmrd.Acquisition.from_array(np.ascontiguousarray(acquired(data, backwards), np.complex64))
+            made.center_sample = 16
+            made.idx.kspace_encode_step_1, made.idx.repetition = line, repetition
+            for flag in (*flags, *((22,) if backwards else ()), *((8,) if line == 31 else ())):
+                made.setFlag(flag)
+            file.append_acquisition(made)
+    assert upmri.load(path).meta["echo-planar"] == "ghosts corrected with 3 reference readouts"
+    rec = client.stream(path, server.to, {"method": "sense", "complex": True}, max_bytes=2**30, seconds=PATIENCE)
+    expected = recon(path, "sense")
+    assert (rec.image - expected.image).abs().max() <= 1e-6 * expected.image.abs().max()
+    assert rec.image[:, :, :4].abs().max() < 0.02 * rec.image.abs().max()

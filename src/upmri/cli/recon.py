@@ -35,6 +35,10 @@ def recon_command(
     ] = None,
     reference: Reference = None,
     axes: Axes = None,
+    navigators: Annotated[
+        Path | None,
+        typer.Option(help="The same echo-planar scan without phase encoding, to correct ghosts with."),
+    ] = None,
     slices: Annotated[str | None, typer.Option(help="Slices to reconstruct, as in 3:7.")] = None,
     steps: Annotated[int | None, typer.Option(help="Number of iterations, for iterative methods.")] = None,
     samples: Annotated[
@@ -54,6 +58,13 @@ def recon_command(
             "--refine-maps", help="Refine the coil maps with a first image, and reconstruct again: better, 3× slower."
         ),
     ] = False,
+    partial_fourier: Annotated[
+        bool,
+        typer.Option(
+            "--partial-fourier/--no-partial-fourier",
+            help="Fill the side of k-space that partial Fourier or an asymmetric echo left out, where recognised.",
+        ),
+    ] = True,
     damping: Annotated[
         float | None, typer.Option("--lambda", help="Regularisation λ; by default from the noise level.")
     ] = None,
@@ -93,16 +104,18 @@ def recon_command(
 
     settings: dict[str, Any] = {
         "model": model, "steps": steps, "samples": None if samples == 1 else samples, "adapt": adapt or None,
-        "mirrors": mirrors or None, "refine_maps": refine or None, "damping": damping
+        "mirrors": mirrors or None, "refine_maps": refine or None, "damping": damping,
+        "partial_fourier": None if partial_fourier else False,
     }  # fmt: skip
     with console.warnings_shown(quiet=quiet):
         build_method(method, **settings)  # a wrong setting is reported before anything is read
     limit = byte_limit(max_gib)
-    inputs = [*scans, *(Path(other) for other in (model, maps, reference) if other is not None)]
+    inputs = [*scans, *(Path(other) for other in (model, maps, reference, navigators) if other is not None)]
     if maps is not None and reference is not None:
         raise InputError("expected --maps or --reference, got both", field="--maps")
     given = None if maps is None else formats.load_maps(maps, max_bytes=limit)
     other_scan = None if reference is None else formats.load(reference, max_bytes=limit)
+    echoes = None if navigators is None else formats.load(navigators, max_bytes=limit)
     results, failed = [], False
     for path, destination in zip(scans, _targets(scans, target), strict=True):
         try:
@@ -119,7 +132,7 @@ def recon_command(
                 with stage("opening"):
                     source = formats.open_source(path, axes=axes, max_bytes=limit)
                 with source, console.warnings_shown(quiet=quiet):
-                    each = MappedSlices(source, slices, maps=given, reference=other_scan)
+                    each = MappedSlices(source, slices, maps=given, reference=other_scan, navigators=echoes)
                     rec = reconstruct_slices(
                         each, len(each), method, read=each.read,
                         check=check, seed=seed, device=device, progress=not quiet and not as_json, **settings
@@ -193,6 +206,9 @@ def _line(result: dict[str, Any]) -> str:
     if quality in ("doubtful", "poor"):
         scores += f"; coil maps ({result['settings']['maps_from']}): {quality}"
     weights += "" if gain is None else f" ({gain:+.1f} dB over SENSE on held-out lines)"
+    found = result["settings"].get("recognised")
+    if found and "partial_fourier" in result["settings"]:
+        scores += f"; {found}: {'used' if result['settings']['partial_fourier'] else 'not used'}"
     made = result["settings"].get("adaptation")
     if made is not None:
         weights += f", adapted in {made['seconds']:.1f} s ({made['gain']:+.2f} dB on held-out lines)"

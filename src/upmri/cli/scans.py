@@ -63,6 +63,7 @@ def _lines(facts: dict[str, Any]) -> list[tuple[str, Any]]:
         "spacing": "unknown" if facts["spacing"] is None else f"{_product(facts['spacing'])} mm",
         "mask": facts["mask"],
         "acceleration": f"{facts['acceleration']:.2f}×",
+        "recognised": "; ".join(facts["recognised"]),
         "calibration": f"{lines} line{'s' * (lines != 1)} of {readout} samples",
         "noise": noise,
         "maps_from": "unknown" if facts["maps_from"] is None else facts["maps_from"],

@@ -10,11 +10,13 @@ from torch import Tensor
 from upmri.core.errors import InputError
 from upmri.core.scan import Scan
 from upmri.physics.coils import estimate_noise
+from upmri.physics.epi import lines_alternate
 from upmri.physics.frames import places
 from upmri.physics.map_quality import assess, worst
 from upmri.physics.maps import choose_maps, named
 from upmri.physics.masks import calibration_lines, calibration_region
 from upmri.physics.sampling_patterns import describe_mask
+from upmri.physics.partial_fourier import recognise
 
 
 def info(scan: Scan | Any, *, axes: str | None = None) -> dict[str, Any]:
@@ -33,9 +35,11 @@ def info(scan: Scan | Any, *, axes: str | None = None) -> dict[str, Any]:
     dict
         JSON values. What differs between slices is that of the middle slice.
 
-        - ``name``, ``file`` (None if it is not one), ``format``, and ``recognised``, what the scan and its mask are
+        - ``name``, ``file`` (None if it is not one), ``format``
         - ``slices``, ``coils``, ``matrix`` [readout, phase], ``spacing`` in mm [readout, phase, slice] or None
         - ``mask``, "lines" or "2-D", and ``acceleration``
+        - ``recognised``, in words: the kind of scan and of mask, then partial Fourier, an asymmetric echo, echo-planar
+          readouts where there are any
         - ``calibration``, the fully sampled block around the centre of k-space, [readout, phase]
         - ``noise``, σ₀ or None, and ``noise_from``, where it is from
         - ``maps_from``, where its coil maps are from, or would be when it is reconstructed, ``maps_unexplained``, the
@@ -95,8 +99,8 @@ def _describe(middle: Scan, slices: int, kind: str, file: str | None) -> dict[st
     }
 
 
-def _recognised(middle: Scan, slices: int) -> str:
-    """Name the kind of scan and of mask in one line."""
+def _recognised(middle: Scan, slices: int) -> list[str]:
+    """Name the kind of scan and of mask, and what is special about the way in which k-space was acquired."""
     axes = middle.meta.get("axes")
     positions = axes.get("readout", 0) if isinstance(axes, dict) else 0
     if positions:
@@ -104,7 +108,12 @@ def _recognised(middle: Scan, slices: int) -> str:
         kind = f"3-D with two phase encodings, cut along its readout into {positions} slices{frames}"
     else:
         kind = "2-D" if middle.mask.shape[1] == 1 else "2-D, or slices of a 3-D scan"
-    return f"{kind}; {describe_mask(middle.mask[0], middle.matrix[0])}"
+    epi = middle.meta.get("echo-planar")
+    if epi is None and lines_alternate(middle):
+        epi = "every second line backwards and not marked so: give the same scan without phase encoding as --navigators"
+    found = [kind, describe_mask(middle.mask[0], middle.matrix[0])]
+    found += [f"echo-planar readouts, {epi}"] if isinstance(epi, str) else []
+    return found + [str(side) for side in recognise(middle.mask[0], middle.kspace[0])]
 
 
 def _noise(middle: Scan) -> tuple[float | None, str | None, list[str]]:

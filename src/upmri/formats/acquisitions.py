@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from upmri.core.errors import InputError
 from upmri.formats import stack
+from upmri.formats.echo_planar import Navigators
 from upmri.formats.grid import AXES, Ints, Table, place
 from upmri.formats.mrd_header import MrdHeader
 from upmri.formats.readout_flags import classify_all
@@ -47,7 +48,7 @@ class AcquisitionSource(ReadoutSource):
         kinds = classify_all(head["flags"])
         used = kinds["in_image"]
         reasons, counts = np.unique(kinds["reason"][kinds["reason"] != ""], return_counts=True)
-        left_out = dict(zip(reasons.tolist(), counts.tolist(), strict=True))
+        left_out: dict[str, int] = dict(zip(reasons.tolist(), counts.tolist(), strict=True))
         if not used.any():
             raise InputError("expected readouts of an image, there are none", field="data")
         # Of several encodings (an image, and a calibration of another kind) the one with most readouts is the image.
@@ -58,12 +59,23 @@ class AcquisitionSource(ReadoutSource):
         rows = np.flatnonzero(used)
         encoding = header.encoding(space)
         reverse = kinds["reverse"][rows]
-        encoding.check_cartesian(reverse=bool(reverse.any()), phase_correction=bool(kinds["phase_correction"].any()))
+        encoding.check_cartesian()
         coils = np.unique(head["active_channels"][rows])
         if len(coils) > 1:
             raise InputError(
                 f"expected readouts of the same coils, got {coils.min()} to {coils.max()} of them", field="data"
             )
+        counters = np.stack([head[name] for name in AXES], 1)
+        self._samples = head["number_of_samples"]
+        self._ramp = ramp = encoding.ramp if reverse.any() else None
+        if reverse.any():
+            own = kinds["phase_correction"] & (head["encoding_space_ref"] == space)
+            length = int(self._samples[rows].max())
+            own &= (head["active_channels"] == coils[0]) & (self._samples == length)
+            left_out["phase correction"] = left_out.get("phase correction", 0) - int(own.sum())
+            at = np.flatnonzero(own)
+            self._navigators = Navigators(at, counters[at], kinds["reverse"][at]) if len(at) else None
+        left_out = {reason: count for reason, count in left_out.items() if count}
         self._meta |= {"left out": left_out} if left_out else {}
         skip = np.stack([head["discard_pre"], head["discard_post"]], 1)[rows]
         if header.pilot_tone:
@@ -75,17 +87,14 @@ class AcquisitionSource(ReadoutSource):
         table = Table(
             line=place("lines", step_1, encoding.centre(1), grid.lines),
             partition=place("partitions", step_2, encoding.centre(2), grid.partitions) if step_2.any() else step_2,
-            counters=np.stack([head[name][rows] for name in AXES], 1),
-            samples=head["number_of_samples"][rows],
-            centre=head["center_sample"][rows],
-            skip=skip,
+            counters=counters[rows],
+            **(_regular(rows, head, skip) if ramp is None else _regridded(rows, head, ramp.samples, grid.samples)),
             reverse=reverse,
             calibration=kinds["calibration_only"][rows],
         )
         self._declared_separate = encoding.separate_calibration
         self._imaging = rows
         self._noise = np.flatnonzero(kinds["noise"] & (head["active_channels"] == coils[0]))
-        self._samples = head["number_of_samples"]
         self._noise_scale = _noise_scale(header, head["sample_time_us"], self._noise, rows)
         directions = np.stack([head[name][rows] for name in ("read_dir", "phase_dir", "slice_dir")], 1)
         if header.siemens:
@@ -93,7 +102,10 @@ class AcquisitionSource(ReadoutSource):
         self._arrange(grid, table, int(coils[0]), head["position"][rows], directions)
 
     def _fetch(self, rows: Ints) -> NDArray[np.complex64]:
-        return self._gather(self._imaging[rows], int(self._table.samples[rows[0]]))
+        return self._fetch_navigators(self._imaging[rows])
+
+    def _fetch_navigators(self, number: Ints) -> NDArray[np.complex64]:
+        return self._gather(number, int(self._samples[number[0]]))
 
     def _fetch_noise(self, count: int) -> NDArray[np.complex64] | None:
         found: list[NDArray[np.complex64]] = []
@@ -103,6 +115,22 @@ class AcquisitionSource(ReadoutSource):
             if count <= 0:
                 break
         return np.concatenate(found, 1) if found else None
+
+
+def _regular(rows: Ints, head: dict[str, NDArray[Any]], skip: Ints) -> dict[str, Ints]:
+    """Samples, their centre and those to skip."""
+    return {"samples": head["number_of_samples"][rows], "centre": head["center_sample"][rows], "skip": skip}
+
+
+def _regridded(rows: Ints, head: dict[str, NDArray[Any]], taken: int, length: int) -> dict[str, Ints]:
+    """The same of ramp samples, which fill the grid when they are regridded."""
+    if (wrong := head["number_of_samples"][rows] != taken).any():
+        count = head["number_of_samples"][rows][wrong][0]
+        raise InputError(
+            f"expected readouts of {taken} samples, as the trajectory has, got one of {count}", field="data"
+        )
+    all_of = np.full(len(rows), length)
+    return {"samples": all_of, "centre": all_of // 2, "skip": np.zeros((len(rows), 2), np.int64)}
 
 
 def header_columns(head: NDArray[Any]) -> dict[str, NDArray[Any]]:

@@ -6,13 +6,18 @@ Sizes, fields of view and limits of the encodings are read, nothing about the pa
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
 from upmri.core.errors import InputError
 from upmri.formats.grid import Grid
 
+if TYPE_CHECKING:
+    from upmri.physics.epi import Ramp
+
 _MOST = 2**16 - 1  # ISMRMRD counts in 16 bits
 _SEPARATE = ("separate", "external")  # calibrationMode
+_RAMP = ("rampUpTime", "flatTopTime", "rampDownTime", "acqDelayTime", "dwellTime", "numSamples")
 
 
 class Encoding:
@@ -77,23 +82,31 @@ class Encoding:
         """Whether the header says that calibration lines were acquired separately."""
         return self.text("parallelImaging/calibrationMode") in _SEPARATE
 
-    def check_cartesian(self, *, reverse: bool, phase_correction: bool) -> None:
-        """Refuse what is not Cartesian.
-
-        Parameters
-        ----------
-        reverse
-            Whether some readouts of the image run backwards.
-        phase_correction
-            Whether there are readouts for phase correction. With both, the sequence is echo-planar imaging, which
-            siemens_to_ismrmrd calls Cartesian.
-        """
+    def check_cartesian(self) -> None:
+        """Refuse what is neither Cartesian nor echo-planar, of which the readouts are Cartesian, too."""
         kind = self.text("trajectory").lower()
-        described = self.text("trajectoryDescription/identifier").lower()
-        if "epi" in described or (reverse and phase_correction):
-            kind = "epi"
-        if kind != "cartesian":
-            raise InputError(f"expected cartesian, got {kind[:40] or 'nothing'}", field="trajectory")
+        if kind not in ("cartesian", "epi"):
+            raise InputError(f"expected cartesian or epi, got {kind[:40] or 'nothing'}", field="trajectory")
+
+    @property
+    def ramp(self) -> Ramp | None:
+        """The echo-planar readout gradient, if it is sampled on its ramps: ``trajectoryDescription``, times in µs.
+
+        The names are those of siemens_to_ismrmrd, which Gadgetron reads.
+        """
+        from upmri.physics.epi import Ramp
+
+        values = {
+            node.findtext("name", ""): _number(node, "value")
+            for kind in ("Long", "Double")
+            for node in self._node.findall(f"trajectoryDescription/userParameter{kind}")
+        }
+        found = [values.get(name) for name in _RAMP]
+        if None in found:
+            return None
+        rise, flat, fall, delay, dwell, samples = (value or 0.0 for value in found)
+        ramp = Ramp(rise, flat, fall, delay, dwell, int(max(0, min(samples, _MOST))))
+        return None if ramp.regular else ramp
 
     def grid(self, volume: bool) -> Grid:
         """Return the grid of k-space; without ``volume`` the header's number of partitions does not count."""

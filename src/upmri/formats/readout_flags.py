@@ -2,8 +2,8 @@
 
 ========================  ==================================================================================
 noise                     a noise measurement, whatever else is flagged
-left out                  navigation, phase correction, feedback, dummy, surface coil correction, phase
-                          stabilisation: not used for the image
+left out                  navigation, feedback, dummy, surface coil correction, phase stabilisation: not used for
+                          the image; phase correction, which is used for echo-planar readouts alone
 calibration               for calibration only
 calibration and imaging   for both; treated as imaging
 imaging                   everything else

@@ -12,6 +12,9 @@ Readout
     the rest is 0, and the mask is still of whole lines: what is reconstructed is P x, with P the projection on the
     samples that were taken, because P commutes with coil maps as smooth as real ones. That is what scanners show, and
     it keeps the problem separable.
+Echo-planar
+    Readouts that ran backwards are turned, ramp samples regridded, and ghosts removed with reference readouts, see
+    :mod:`upmri.formats.echo_planar`.
 3-D
     With two phase encodings the readout is transformed back, and each of its positions is a slice of its own, with
     (line, partition) as matrix; ``readout`` is then the last of the axes.
@@ -31,7 +34,6 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Iterator
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
@@ -46,16 +48,15 @@ from upmri.core import geometry
 from upmri.core.errors import InputError
 from upmri.core.scan import Scan
 from upmri.formats import stack
+from upmri.formats.echo_planar import LineSource
 from upmri.formats.grid import AXES, LONGEST, Grid, Ints, Table, ranked
 from upmri.formats.readout_flags import calibration_is_separate
-from upmri.formats.source import Source
 
-_BATCH = 2**25  # bytes of readouts that are processed together
 _NOISE = 2**26  # bytes of noise readouts that are enough
 _AHEAD = 4  # 3-D: positions computed ahead take at most 1/4 of the memory allowed
 
 
-class ReadoutSource(Source):
+class ReadoutSource(LineSource):
     """A file with readouts. A format calls :meth:`_arrange` when it is opened, and reads samples by their number."""
 
     _declared_separate = False  # the file says that calibration lines were acquired separately
@@ -63,14 +64,9 @@ class ReadoutSource(Source):
 
     def __init__(self, path: Path, max_bytes: int) -> None:
         super().__init__(path, max_bytes)
-        self._meta: dict[str, Any] = {}
         self._noise_note = ""
         self._last_maps: tuple[int, Tensor | None] | None = None
         self._ready: tuple[int, range, Tensor, Tensor] | None = None
-
-    @abstractmethod
-    def _fetch(self, rows: Ints) -> NDArray[np.complex64]:
-        """Read these readouts of the table, all of the same length: (readout, coil, sample)."""
 
     @abstractmethod
     def _fetch_noise(self, count: int) -> NDArray[np.complex64] | None:
@@ -115,6 +111,7 @@ class ReadoutSource(Source):
         self._rows_of = np.split(lines[order], ends[:-1])
         taken = self._taken(lines).float().mean().item()
         self._meta |= {"partial echo": round(taken, 4)} if taken < 1 else {}
+        self._meta |= self._about_echoes
         self._volume = grid.partitions > 1
         self.matrix = (grid.lines, grid.partitions) if self._volume else (grid.readout, grid.lines)
         self.slices = len(self._frames) * (grid.readout if self._volume else 1)
@@ -149,7 +146,7 @@ class ReadoutSource(Source):
             kspace=kspace,
             mask=sampled.reshape(-1, *shape) & filled,
             maps=torch.cat(maps) if mapped else None,
-            noise=spread if noise else None,
+            noise=spread * self._noise_gain if noise else None,
             name=self.name,
             **geometry.cut(self._spacing, notes, 0, self._step(wanted)),
         )
@@ -241,20 +238,6 @@ class ReadoutSource(Source):
             kspace.index_add_(2, cells, part.permute(2, 1, 0))
         counts = torch.bincount(torch.from_numpy(self._cell[rows]), minlength=self._cells)
         return kspace.div_(counts.clamp_min(1)), counts
-
-    def _batches(self, rows: Ints) -> Iterator[tuple[Tensor, Tensor]]:
-        """Read readouts and lay them on the grid: (readout, coil, sample with oversampling), and their cells."""
-        shape = np.column_stack([self._table.samples, self._places, self._table.reverse])[rows]
-        kinds, kind = np.unique(shape, axis=0, return_inverse=True)
-        size = max(1, _BATCH // (8 * self.coils * self._grid.samples))
-        for number, (_, begin, first, last, reverse) in enumerate(kinds.tolist()):
-            alike = rows[kind.reshape(-1) == number]
-            for some in np.split(alike, range(size, len(alike), size)):
-                lines = torch.from_numpy(self._fetch(some))
-                lines = lines.flip(-1) if reverse else lines
-                grid = torch.zeros(len(some), self.coils, self._grid.samples, dtype=torch.complex64)
-                grid[..., first:last] = lines[..., first - begin : last - begin]
-                yield grid, torch.from_numpy(self._cell[some])
 
     # --- coils --------------------------------------------------------------------------------------------------------
 

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import math
 import re
+from typing import TYPE_CHECKING, Literal
 
 from upmri.core.errors import InputError
+
+if TYPE_CHECKING:
+    from upmri.physics.epi import Ramp
 
 _SEPARATE = (4, 8)  # sPat.ucRefScanMode
 _SETTING = re.compile(rb"^(s[A-Z][\w.\[\]]{0,80})[ \t]{0,40}=[ \t]{0,40}([-+.\w]{1,30})[ \t]{0,40}(?:#.*)?\r?$", re.M)
 _OWN = re.compile(rb'^tSequenceFileName[ \t]{0,40}=[ \t]{0,40}"{1,2}%SiemensSeq%', re.M)
 _OVERSAMPLING = re.compile(rb'<ParamDouble\."flReadoutOSFactor">\s{0,80}\{([^{}]{0,200})\}')
+_REGRID = re.compile(rb'<Param(?:Long|Double)\."a[lf]{1,2}Regrid([A-Za-z]{1,40})">\s{0,80}\{([^{}]{0,400})\}')
+_SHAPES: dict[int, Literal["trapezoid", "sine"]] = {2: "trapezoid", 4: "sine"}
 
 
 class SiemensProtocol:
@@ -31,6 +37,12 @@ class SiemensProtocol:
         self.base = self._count("sKSpace.lBaseResolution")
         self.lines = self._count("sKSpace.lPhaseEncodingLines")
         self.partitions = self._count("sKSpace.lPartitions")
+        self._regrid: dict[str, float] = {}
+        for match in _REGRID.finditer(raw):  # the first of several values, of the first place that has some
+            words = [word for word in match[2].replace(b"<Precision>", b"").split() if not word.startswith(b"<")]
+            given = words[1:] if b"<Precision>" in match[2] else words
+            if given:
+                self._regrid.setdefault(match[1].decode(), _number(given[0]))
         self.siemens_sequence = _OWN.search(raw) is not None
         self.separate_calibration = self._count("sPat.ucRefScanMode") in _SEPARATE
 
@@ -39,12 +51,25 @@ class SiemensProtocol:
         return int(value) if 0 <= value < 2**16 else 0
 
     def check(self) -> None:
-        """Refuse what is not Cartesian."""
+        """Refuse what is not Cartesian; echo-planar readouts are."""
         kinds = {2: "radial", 4: "spiral", 8: "PROPELLER"}
         trajectory = self._count("sKSpace.ucTrajectory")
-        if trajectory not in (0, 1) or self._count("sFastImaging.lEPIFactor") > 1:
-            kind = kinds.get(trajectory, "echo-planar" if trajectory in (0, 1) else "another")
-            raise InputError(f"expected Cartesian, got {kind}", field="trajectory")
+        if trajectory not in (0, 1):
+            raise InputError(f"expected Cartesian, got {kinds.get(trajectory, 'another')}", field="trajectory")
+
+    def ramp(self, samples: int) -> Ramp | None:
+        """Return the readout gradient, if ``samples`` are taken on its ramps, too (``alRegridMode``); else None."""
+        from upmri.physics.epi import Ramp
+
+        shape = _SHAPES.get(int(self._regrid.get("Mode", 0)))
+        rise, flat, fall = (self._regrid.get(name, 0.0) for name in ("RampupTime", "FlattopTime", "RampdownTime"))
+        duration = self._regrid.get("ADCDuration", 0.0)
+        if shape is None or duration <= 0 or rise + flat + fall <= 0:
+            return None
+        ramp = Ramp(
+            rise, flat, fall, self._regrid.get("DelaySamplesTime", 0.0), duration / max(1, samples), samples, shape
+        )
+        return None if ramp.regular else ramp
 
     def spacing(self, columns: int, lines: int, partitions: int) -> tuple[float, float, float] | None:
         """Return the size of a voxel in mm, (readout, line, partition or slice)."""

@@ -6,8 +6,8 @@ twixtools. Its ``read_twix`` is not used: it reads every sample to find the head
 and does not notice that a file was cut short.
 
 Sizes and fields of view are read from the protocol; the patient's name and whatever else it holds are not. It is not
-always true (sequences of Pulseq keep the values of an unrelated protocol). Where readouts do not fit the protocol, the
-readouts count. The bandwidth of noise readouts relative to imaging is not in the file, so σ₀ is None.
+always true (sequences of Pulseq keep the values of an unrelated protocol). Where readouts do not fit it, they count.
+The bandwidth of noise readouts relative to imaging is not in the file, so σ₀ is None.
 
 Headers give the centre of a slice and a quaternion (w, x, y, z), the rotation whose columns are the directions of
 phase, readout and slice, as in siemens_to_ismrmrd. Indices of the image grow against those of encoded axes, see
@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 
 from upmri.core.errors import InputError
 from upmri.formats import guard, stack
+from upmri.formats.echo_planar import Navigators
 from upmri.formats.grid import Grid, Ints, Table, place
 from upmri.formats.readouts import ReadoutSource
 from upmri.formats.siemens_protocol import SiemensProtocol
@@ -145,12 +146,15 @@ class TwixSource(ReadoutSource):
         if not len(header):
             raise InputError("expected readouts of an image, there are none", field="data")
         protocol.check()
-        coils = np.unique(header["UsedChannels"])
+        coils, longest = np.unique(header["UsedChannels"]), header["SamplesInScan"].max()
         if len(coils) > 1:
             raise InputError(
                 f"expected readouts of the same coils, got {coils.min()} to {coils.max()} of them", field="data"
             )
-        self._meta |= {"left out": int(left_out.sum())} if left_out.any() else {}
+        reverse = image.flagged("REFLECT")
+        alike = (blocks.header["UsedChannels"] == coils[0]) & np.isin(blocks.header["SamplesInScan"], longest)
+        planar = blocks.flagged("PHASCOR") & alike & reverse.any()
+        self._meta |= {"left out": count} if (count := int(left_out.sum() - planar.sum())) else {}
         counter = {name: header["Counter"][name].astype(np.int64) for name in ("Lin", "Par", *_COUNTERS)}
         samples, centre = header["SamplesInScan"].astype(np.int64), header["CenterCol"].astype(np.int64)
         columns = _columns(samples, centre, round(protocol.base * protocol.oversampling))
@@ -172,10 +176,15 @@ class TwixSource(ReadoutSource):
             samples=samples,
             centre=centre,
             skip=np.stack([header["CutOff"]["Pre"], header["CutOff"]["Post"]], 1).astype(np.int64),
-            reverse=image.flagged("REFLECT"),
+            reverse=reverse,
             calibration=image.flagged("PATREFSCAN") & ~image.flagged("PATREFANDIMASCAN"),
         )
         self._image = image
+        if planar.any():
+            self._references = made = blocks.where(planar)
+            counters = np.stack([made.header["Counter"][name].astype(np.int64) for name in _COUNTERS], 1)
+            self._navigators = Navigators(np.arange(len(made.at)), counters, made.flagged("REFLECT"))
+        self._ramp = protocol.ramp(columns) if reverse.any() and (samples == columns).all() else None
         self._noise = [part.where(part.flagged("NOISEADJSCAN")) for part in found]
         self._declared_separate = protocol.separate_calibration
         places = header["SliceData"]["SlicePos"]
@@ -186,10 +195,15 @@ class TwixSource(ReadoutSource):
         self._arrange(grid, table, int(coils[0]), positions, directions)
 
     def _fetch(self, rows: Ints) -> NDArray[np.complex64]:
-        count = int(self._table.samples[rows[0]])
-        kind, out = self._layout.samples(count), np.empty((len(rows), self.coils, count), np.complex64)
+        return self._gather(self._image.at[rows], int(self._table.samples[rows[0]]))
+
+    def _fetch_navigators(self, number: Ints) -> NDArray[np.complex64]:
+        return self._gather(self._references.at[number], int(self._references.header["SamplesInScan"][number[0]]))
+
+    def _gather(self, places: Ints, count: int) -> NDArray[np.complex64]:
+        kind, out = self._layout.samples(count), np.empty((len(places), self.coils, count), np.complex64)
         with self.path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            for part, at in zip(out, self._image.at[rows].tolist(), strict=True):
+            for part, at in zip(out, places.tolist(), strict=True):
                 part[:] = np.frombuffer(data, kind, self.coils, at + self._layout.shared)["data"]
         return out
 

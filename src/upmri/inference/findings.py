@@ -8,6 +8,7 @@ from typing import Any
 
 from upmri.physics.map_quality import Quality, assess, worst
 from upmri.physics.maps import named
+from upmri.physics.partial_fourier import missing_sides
 from upmri.physics.problem import Problem
 from upmri.physics.quality import Notes
 from upmri.physics.sense import SenseOperator
@@ -31,6 +32,8 @@ class Findings:
         Where the coil maps are from.
     maps_quality
         How well they suit the data, in the worst slice.
+    recognised
+        Partial Fourier and asymmetric echoes that were recognised, in words.
     """
 
     count: int = 0
@@ -39,6 +42,7 @@ class Findings:
     empty: list[int] = field(default_factory=list)
     left_out: dict[int, str] = field(default_factory=dict)
     normalised: list[int] = field(default_factory=list)
+    recognised: list[str] = field(default_factory=list)
 
     def note(self, count: int, notes: Notes) -> None:
         """Note what was wrong with the next ``count`` slices.
@@ -77,6 +81,12 @@ class Findings:
                 "cannot be explained with them; are they of this scan, and is its field of view the same?"
             )
 
+    def check_sampling(self, problem: Problem) -> None:
+        """Note whether one side of k-space was not acquired in the next slices."""
+        if isinstance(problem.operator, SenseOperator):
+            words = [str(side) for found in missing_sides(problem) for side in found]
+            self.recognised += [word for word in dict.fromkeys(words) if word not in self.recognised]
+
     def warn_of_empty(self) -> None:
         """Name the slices without samples in one warning, when the last slice is done."""
         if self.empty:
@@ -88,6 +98,8 @@ class Findings:
         coils = sorted(self.left_out)
         found = {"empty_slices": self.empty, "left_out_coils": coils, "normalised_maps": self.normalised}
         settings: dict[str, Any] = {name: list(numbers) for name, numbers in found.items() if numbers}
+        if self.recognised:
+            settings["recognised"] = ", ".join(self.recognised)
         if self.maps_quality is not None:
             settings["maps_from"] = named(self.maps_from)
             settings["maps_unexplained"] = float(f"{self.maps_quality.unexplained:.3g}")

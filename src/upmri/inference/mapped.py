@@ -11,6 +11,7 @@ from torch import Tensor
 from upmri.core.errors import InputError
 from upmri.core.scan import Scan
 from upmri.formats.source import SliceSelection, Source
+from upmri.physics.epi import correct_ghosts
 from upmri.physics.espirit import MIN_LINES, find_maps
 from upmri.physics.frames import Average, places
 from upmri.physics.maps import maps_of_reference
@@ -37,6 +38,8 @@ class MappedSlices:
         file, or of all its places if it has several frames of each.
     reference
         Another scan with the same coils; slices as of ``maps``.
+    navigators
+        The same echo-planar scan without phase encoding, to correct ghosts; slices as of ``maps``.
     """
 
     def __init__(
@@ -46,9 +49,12 @@ class MappedSlices:
         *,
         maps: Tensor | None = None,
         reference: Scan | None = None,
+        navigators: Scan | None = None,
     ) -> None:
         self._source, self._slices = source, slices
         self._wanted = wanted = source.indices(slices)
+        self._navigators = navigators
+        self._navigator = [] if navigators is None else _numbers("navigators", len(navigators), source, wanted)
         self._found: Callable[[Scan, int], tuple[Tensor, str] | None]
         if maps is not None:
             expected = (source.coils, *source.matrix)
@@ -74,6 +80,8 @@ class MappedSlices:
         return self._with_maps(self._source.read_one(self._wanted[number], self._wanted), number)
 
     def _with_maps(self, scan: Scan, i: int) -> Scan:
+        if self._navigators is not None:
+            scan = correct_ghosts(scan, self._navigators[self._navigator[i]])
         given = self._found(scan, i)
         return scan if given is None else replace(scan, maps=given[0], meta=scan.meta | {"maps_from": given[1]})
 

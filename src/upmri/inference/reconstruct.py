@@ -82,6 +82,8 @@ def reconstruct(
         (``empty_slices``), and maps that had to be normalised (``normalised_maps``, slices). All count from 0.
         ``maps_from`` says where the coil maps are from, ``maps_unexplained`` which share of the data around DC they
         leave unexplained in the worst slice, and ``maps_quality`` whether that is good, doubtful or poor.
+        ``recognised`` names partial Fourier and asymmetric echoes, which ``sense``, ``l1-wavelet`` and ``upmri`` use
+        unless ``partial_fourier`` is False.
 
     Examples
     --------

@@ -111,6 +111,7 @@ class Session:
             problem = Problem.from_scans(scans, self.device, self.seed)
             with stage("coil maps"):
                 self.findings.check_maps(problem)
+            self.findings.check_sampling(problem)
             if self.facts is None:
                 self._complete(problem)
             with stage("other"):

@@ -12,6 +12,8 @@ from torch.nn.functional import pad
 from upmri.core.checks import at_least
 from upmri.methods.base import Method
 from upmri.physics.operator import Operator
+from upmri.physics.partial_fourier import REGULARISED, constrain
+from upmri.physics.phase_constraint import PhaseConstrainedOperator
 from upmri.physics.problem import Problem
 from upmri.physics.sense import SenseOperator, sense_damping
 from upmri.physics.solve import per_slice
@@ -98,9 +100,11 @@ def soft(values: Tensor, threshold: float | Tensor) -> Tensor:
 
 
 def _largest_eigenvalue(operator: Operator, like: Tensor) -> Tensor:
-    """Upper bound of ‖N‖, (slice,): max Σ|S_c|² for SENSE, a little over the estimate for other operators."""
+    """Upper bound of ‖N‖, (slice,): from max Σ|S_c|² for SENSE, a little over the estimate for other operators."""
     if isinstance(operator, SenseOperator):
         return operator.maps.abs().square().sum(1).flatten(1).amax(1)
+    if isinstance(operator, PhaseConstrainedOperator):
+        return _largest_eigenvalue(operator.sampled, like) + operator.weight.flatten(1).amax(1)
     return like.real.new_full((len(like),), 1.05 * operator.norm())
 
 
@@ -136,6 +140,9 @@ class L1Wavelet(Method):
         Number of FISTA steps.
     wavelet, levels
         Ψ: ``haar``, ``db2`` or ``db4``, and the number of times it halves the image.
+    partial_fourier
+        Whether to use the expected phase where one side of k-space was not acquired
+        (:mod:`upmri.physics.partial_fourier`).
     """
 
     name = "l1-wavelet"
@@ -145,6 +152,7 @@ class L1Wavelet(Method):
     steps: int = 100
     wavelet: str = "db4"
     levels: int = 4
+    partial_fourier: bool = True
 
     def __post_init__(self) -> None:
         if self.damping is not None:
@@ -154,7 +162,8 @@ class L1Wavelet(Method):
 
     def reconstruct(self, problem: Problem) -> Tensor:
         """The last iterate."""
-        operator, adjoint = problem.operator, problem.adjoint
+        known = constrain(problem, REGULARISED) if self.partial_fourier else problem
+        operator, adjoint = known.operator, known.adjoint
         start = operator.solve(adjoint, sense_damping(problem.sigma), tolerance=1e-3)
         sigma = torch.maximum(problem.sigma, _residual(problem, start))
         lam = wavelet_damping(sigma) if self.damping is None else self.damping

@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 __all__ = ["IdentityOperator", "Operator", "Problem", "SenseOperator"]
 
 _MODULES = {
-    "coils", "contrast", "derivatives", "espirit", "fourier", "frames", "joint", "map_quality", "maps", "masks",
-    "nlinv", "operator", "phantom", "problem", "receive_array", "refine_maps", "sense", "simulate", "solve", "tensors",
-    "wavelet"
+    "coils", "contrast", "derivatives", "epi", "espirit", "fourier", "frames", "joint", "map_quality", "maps",
+    "masks", "nlinv", "operator", "partial_fourier", "phantom", "phase_constraint", "problem", "receive_array",
+    "refine_maps", "sense", "simulate", "solve", "tensors", "wavelet"
 }  # fmt: skip
 _NAMES = {"IdentityOperator": "operator", "Operator": "operator", "Problem": "problem", "SenseOperator": "sense"}
 

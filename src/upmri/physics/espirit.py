@@ -68,7 +68,7 @@ def find_maps(
     for i, (one, lines) in enumerate(zip(kspace, mask, strict=True)):
         if bool(lines.any()) or not bool(mask.any()):  # a slice without samples, among others, has no maps
             rows, columns = calibration_region(lines, one.shape[-2])
-            blocks[i] = central_block(one[:, rows, columns], calibration)
+            blocks[i] = central_block(one, rows, columns, calibration)
     together = kspace.device.type != "cpu"
     for _, same in groupby(blocks, lambda i: tuple(blocks[i].shape) if together else i):
         which = list(same)
@@ -149,13 +149,29 @@ def _fused(
     )
 
 
-def central_block(block: Tensor, calibration: int = 24) -> Tensor:
-    """Return the centre of a block: at most ``calibration`` lines, and rows to make up for lines that are missing."""
-    rows, columns = block.shape[-2:]
-    columns_kept = min(columns, calibration)
-    rows_kept = min(rows, math.ceil(calibration**2 / max(1, columns_kept)))
-    top, left = rows // 2 - rows_kept // 2, columns // 2 - columns_kept // 2
-    return block[..., top : top + rows_kept, left : left + columns_kept]
+def central_block(kspace: Tensor, rows: slice, columns: slice, calibration: int = 24) -> Tensor:
+    """Return the part of a calibration block that is nearest to DC, as partial Fourier makes blocks unsymmetric.
+
+    Parameters
+    ----------
+    kspace
+        (coil, H, W).
+    rows, columns
+        Calibration block.
+    calibration
+        Columns at the most; with fewer columns there are more rows.
+    """
+    count = min(columns.stop - columns.start, calibration)
+    height, width = kspace.shape[-2:]
+    top = _nearest(rows, math.ceil(calibration**2 / max(1, count)), height // 2)
+    return kspace[..., top, _nearest(columns, count, width // 2)]
+
+
+def _nearest(block: slice, count: int, centre: int) -> slice:
+    """At most ``count`` indices of a block around ``centre``, or as near to it as the block allows."""
+    count = min(count, block.stop - block.start)
+    start = max(block.start, min(centre - count // 2, block.stop - count))
+    return slice(start, start + count)
 
 
 def _kernel(wanted: int, length: int) -> int:

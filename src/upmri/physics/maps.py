@@ -160,7 +160,7 @@ def _grid(scan: Scan, reference: Scan) -> tuple[int, int]:
 def _reference_slice(kspace: Tensor, mask: Tensor, grid: tuple[int, int], settings: dict[str, Any]) -> Tensor:
     rows, columns = calibration_region(mask, kspace.shape[-2])
     options = dict(settings)
-    block = central_block(kspace[:, rows, columns], options.pop("calibration", 24))
+    block = central_block(kspace, rows, columns, options.pop("calibration", 24))
     try:
         return espirit(block, grid, **options)
     except InputError as error:

@@ -154,6 +154,11 @@ class Problem:
         return self._kspace if self._scaled else self._kspace / self.scale.reshape(-1, *(1,) * (self._kspace.ndim - 1))
 
     @property
+    def has_data(self) -> bool:
+        """Whether the data are known, and not A*y alone."""
+        return self._kspace is not None
+
+    @property
     def data(self) -> Tensor:
         """Data in the units they were given in, (slice, …)."""
         return self.kspace if self._kspace is None else self._kspace

@@ -85,17 +85,21 @@ class RowSolver:
         return x
 
     def _factor(self, block: Block) -> _Triangle | _Inverse:
-        maps = self._maps[block.slices, block.rows, :, block.columns]
-        width = self._mask.shape[-1]
-        point_spread = torch.fft.ifft(self._mask[block.slices].to(maps.dtype))  # T
-        offset = torch.arange(maps.shape[-1], device=maps.device)
-        toeplitz = point_spread[:, (offset[:, None] - offset[None, :]) % width]
-        system = (maps.mH @ maps).mul_(toeplitz[:, None])
+        system = normal_rows(self._maps, self._mask, block)
         damping = self._damping
         if isinstance(damping, Tensor) and damping.ndim:
             damping = damping[block.slices, None, None]
         system.diagonal(dim1=-2, dim2=-1).add_(damping)
         return _Inverse(_inverse(system)) if self._invert else _Triangle(torch.linalg.cholesky(system))
+
+
+def normal_rows(maps: Tensor, mask: Tensor, block: Block) -> Tensor:
+    """N_h of the rows of a block, (slice, row, column, column), of maps and mask as in :class:`RowSolver`."""
+    some = maps[block.slices, block.rows, :, block.columns]
+    point_spread = torch.fft.ifft(mask[block.slices].to(maps.dtype))  # T
+    offset = torch.arange(some.shape[-1], device=maps.device)
+    toeplitz = point_spread[:, (offset[:, None] - offset[None, :]) % mask.shape[-1]]
+    return (some.mH @ some).mul_(toeplitz[:, None])
 
 
 @dataclass(frozen=True)

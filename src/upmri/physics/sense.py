@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Self
 
@@ -93,7 +93,7 @@ class SenseOperator(Operator):
             self._rows = self._rows.contiguous()  # rows first, so that a block of rows is one piece of memory
         sampled = self.mask[:, :1] if equal_rows else self.mask
         self._weights = torch.fft.ifftshift(sampled, (-2, -1)).to(self._rows.real.dtype)
-        self._last: _Kept | None = None
+        self._last: Kept | None = None
         self._solved: _Solved | None = None
         self.__dict__.pop("_preconditioner", None)  # which `restrict` has copied
 
@@ -199,12 +199,12 @@ class SenseOperator(Operator):
     def _keep(self) -> int:
         return _KEEP.get(self._rows.device.type, _CUDA_KEEP)
 
-    def _factored(self, damping: float | Tensor) -> RowSolver:
+    def _factored(self, damping: float | Tensor) -> Callable[[Tensor], Tensor]:
         """The row solver for this damping: the last one is kept, together with the values it was made for."""
         if self._last is None or not self._last.serves(damping):
             self._last = None  # frees the old factors before the new ones are made
             solver = RowSolver(self._rows, self._weights[:, 0], damping, keep=self._keep, blocks=self._blocks)
-            self._last = _Kept(solver, damping)
+            self._last = Kept(solver, damping)
         return self._last.solver
 
     def _normal(self, image: Tensor) -> Tensor:
@@ -236,15 +236,16 @@ def _turn(image: Tensor) -> Tensor:
     return image.mT.contiguous()
 
 
-class _Kept:
+class Kept:
     """A solver and the damping it was made for."""
 
-    def __init__(self, solver: RowSolver, damping: float | Tensor) -> None:
+    def __init__(self, solver: Callable[[Tensor], Tensor], damping: float | Tensor) -> None:
         self.solver, self._damping = solver, damping
         if isinstance(damping, Tensor):
             self._values, self._version = damping.detach().clone(), _version(damping)
 
     def serves(self, damping: float | Tensor) -> bool:
+        """Whether the solver is right for this damping."""
         if not isinstance(damping, Tensor) or not isinstance(self._damping, Tensor):
             return (
                 not isinstance(damping, Tensor) and not isinstance(self._damping, Tensor) and damping == self._damping

@@ -7,12 +7,14 @@ files, and how readouts become a scan in :mod:`upmri.formats.readouts`.
 
 Of several encodings the image is that of the first readout that is neither noise nor calibration. Lines for calibration
 belong to their frame, unless they were acquired separately: then those that arrive before the first frame of a slice is
-complete are used for all frames of the slice.
+complete are used for all frames of the slice. Readouts for phase correction go with their frame, too, or with the next
+frames of their slice; what they are used for is in :mod:`upmri.formats.echo_planar`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -55,7 +57,7 @@ class Rows:
 
 @dataclass
 class Frame:
-    """The readouts of a frame, with those of its calibration; ``key`` has its number on each of AXES.
+    """Readouts of a frame, of its calibration and of its phase correction; ``key`` is its number on each of AXES.
 
     ``made`` is the number of images that were made of it so far: a volume has several.
     """
@@ -64,15 +66,15 @@ class Frame:
     space: int
     rows: Rows = field(default_factory=Rows)
     calibration: Rows = field(default_factory=Rows)
+    navigators: Rows = field(default_factory=Rows)
     lines: set[tuple[int, int, int]] = field(default_factory=set)
     made: int = 0
 
 
 @dataclass
 class Seen:
-    """What the readouts of one encoding have shown so far: reversed samples, and the lengths of lines in samples."""
+    """What the readouts of one encoding have shown so far: the lengths of lines in samples."""
 
-    reverse: bool = False
     shortest_calibration: int = 2**16
     longest_imaging: int = 0
 
@@ -106,7 +108,7 @@ class Assembler:
         self._open: dict[tuple[int, Key], Frame] = {}
         self._done: set[Key] = set()
         self._seen: dict[int, Seen] = {}  # by encoding
-        self._phase_correction = False
+        self._navigators: dict[Key, Rows] = {}  # readouts for phase correction, by frame
         self._coils: int | None = None
         self._image: _Image | None = None
         self._separate: dict[int, Rows] | None = None  # calibration lines that were acquired separately, by slice
@@ -125,10 +127,11 @@ class Assembler:
             elif self.noise.nbytes < _NOISE_BYTES:
                 self._hold(self.noise.add(bytes(head), body))
             return []
-        self._phase_correction |= flags.phase_correction
         key = tuple(getattr(head.idx, name) for name in AXES)
         if flags.in_image:
             self._put(head, body, key, flags)
+        elif flags.phase_correction:
+            self._hold(self._navigators.setdefault(key, Rows()).add(bytes(head), body))
         if self._image is None:
             return []
         # An end that is flagged in a readout that is left out is an end all the same.
@@ -167,14 +170,11 @@ class Assembler:
                     "data", f"a readout of {head.number_of_samples} samples, {self._image.samples} expected"
                 )
         seen = self._seen.setdefault(space, Seen())
-        seen.reverse |= flags.reverse
         length = head.number_of_samples - head.discard_pre - head.discard_post
         if calibration:
             seen.shortest_calibration = min(seen.shortest_calibration, length)
         else:
             seen.longest_imaging = max(seen.longest_imaging, length)
-        if self._image is not None:
-            self._image.encoding.check_cartesian(reverse=seen.reverse, phase_correction=self._phase_correction)
         if calibration and self._separate is not None:
             if key[-1] not in self._calibrated:
                 self._hold(self._separate.setdefault(key[-1], Rows()).add(bytes(head), body))
@@ -213,7 +213,19 @@ class Assembler:
         self._calibrated.add(frame.key[-1])
         if self._separate is not None:
             frame.calibration = self._separate.get(frame.key[-1], Rows())
+        self._add_navigators(frame)
         return frame
+
+    def _add_navigators(self, frame: Frame) -> None:
+        """Add the readouts for phase correction of a frame, or the last ones of its slice; forget older ones."""
+        same = [key for key in self._navigators if key[-1] == frame.key[-1]]
+        if not same:
+            return
+        used = frame.key if frame.key in same else same[-1]
+        frame.navigators = self._navigators[used]
+        for key in same:
+            if key != used and key in self._done:
+                self.held -= self._navigators.pop(key).nbytes
 
     def _separate_calibration(self) -> None:
         """Keep calibration lines by slice instead of by frame, those that are here and those to come."""
@@ -248,7 +260,7 @@ class _Image:
     @classmethod
     def read(cls, encoding: Encoding, space: int, coils: int, limits: Limits) -> _Image:
         """Refuse what is not Cartesian or too large."""
-        encoding.check_cartesian(reverse=False, phase_correction=False)
+        encoding.check_cartesian()
         volume = encoding.volume
         grid = encoding.grid(volume)
         limits.check("matrix", max(grid.readout, grid.lines, grid.partitions), "matrix size of the header")
@@ -258,4 +270,7 @@ class _Image:
         averages = encoding.length("average", 1)
         lines = encoding.length("kspace_encoding_step_1", grid.lines)
         partitions = encoding.length("kspace_encoding_step_2", grid.partitions)
-        return cls(encoding, space, grid.samples, volume, averages, lines * partitions * averages)
+        samples = grid.samples
+        with suppress(InputError):  # which only matters where readouts are echo-planar
+            samples = max(samples, 0 if (ramp := encoding.ramp) is None else ramp.samples)
+        return cls(encoding, space, samples, volume, averages, lines * partitions * averages)

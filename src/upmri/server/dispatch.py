@@ -247,7 +247,7 @@ class Dispatcher:
         buffers: list[Sequence[Buffer]] = []
         if begins:
             buffers = [[lines.xml], [lines.noise.heads], lines.noise.bodies]
-        for rows in (frame.calibration, frame.rows):
+        for rows in (frame.calibration, frame.navigators, frame.rows):
             buffers += [[rows.heads], rows.bodies]
         seat.known -= set(forget)
         seat.known.add(stream.number)

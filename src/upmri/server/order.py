@@ -23,7 +23,9 @@ from upmri.weights.catalogue import available
 # Names that stand for the method of the server.
 _DEFAULTS = ("", "default", "openrecon")
 _COSTLY = ("samples", "steps", "adapt_steps")  # settings that have a limit
-_SETTINGS = ("model", "steps", "samples", "adapt", "adapt_steps", "mirrors", "refine_maps", "damping")
+_SETTINGS = (
+    "model", "steps", "samples", "adapt", "adapt_steps", "mirrors", "refine_maps", "damping", "partial_fourier"
+)  # fmt: skip
 _SHOWN = 80  # letters of what a client sent, in a message
 
 
@@ -40,6 +42,7 @@ class Order(BaseModel):
     adapt_steps: int | None = Field(default=None, ge=1)
     mirrors: bool | None = None
     refine_maps: bool | None = None
+    partial_fourier: bool | None = None
     damping: float | None = Field(default=None, gt=0, le=1e6)
     seed: int = Field(default=0, ge=0, lt=2**63)
     complex: bool = False

@@ -96,7 +96,7 @@ class FrameWorker:
             self._streams[job["stream"]] = Known(bytes(buffers[0]), (buffers[1], buffers[2]))
             buffers = buffers[3:]
         known = self._streams[job["stream"]]
-        source = HeldSource(known, [(buffers[0], buffers[1]), (buffers[2], buffers[3])], job["max_bytes"])
+        source = HeldSource(known, list(zip(buffers[::2], buffers[1::2], strict=True)), job["max_bytes"])
         settings = {name: value for name, value in job["settings"].items() if name != "model"}
         key = json.dumps([job["method"], settings, job["seed"]], sort_keys=True)
         if key in known.adapted:
