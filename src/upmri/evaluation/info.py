@@ -15,8 +15,8 @@ from upmri.physics.frames import places
 from upmri.physics.map_quality import assess, worst
 from upmri.physics.maps import choose_maps, named
 from upmri.physics.masks import calibration_lines, calibration_region
-from upmri.physics.sampling_patterns import describe_mask
 from upmri.physics.partial_fourier import recognise
+from upmri.physics.sampling_patterns import describe_mask
 
 
 def info(scan: Scan | Any, *, axes: str | None = None) -> dict[str, Any]:

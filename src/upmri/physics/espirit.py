@@ -139,14 +139,12 @@ def _fused(
     _, tall, broad, coils, _ = spectrum.shape
     down, across = _waves(tall, height, slice(0, height), spectrum), _waves(broad, width, slice(0, width), spectrum)
     several = max(1, _CUDA_BLOCK // (height * broad * coils**2 * spectrum.element_size()))
-    options = {"crop": crop, "near": _NEAR, "iterations": iterations, "tolerance": tolerance}
-    parts = zip(*(x.split(several) for x in (spectrum, start, reference)), strict=True)
-    return torch.cat(
-        [
-            leading_maps((down @ rows.flatten(2)).unflatten(-1, (broad, coils, coils)), across, first, phase, **options)
-            for rows, first, phase in parts
-        ]
-    )
+    found = []
+    for some, first, phase in zip(*(x.split(several) for x in (spectrum, start, reference)), strict=True):
+        rows = (down @ some.flatten(2)).unflatten(-1, (broad, coils, coils))
+        options = {"crop": crop, "near": _NEAR, "tolerance": tolerance}
+        found.append(leading_maps(rows, across, first, phase, iterations=iterations, **options))
+    return torch.cat(found)
 
 
 def central_block(kspace: Tensor, rows: slice, columns: slice, calibration: int = 24) -> Tensor:

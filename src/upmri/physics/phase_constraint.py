@@ -13,8 +13,8 @@ from upmri.core.errors import InputError
 from upmri.physics.derivatives import Run
 from upmri.physics.fourier import mirror
 from upmri.physics.operator import Operator, Solver
-from upmri.physics.sense import Kept, SenseOperator
 from upmri.physics.row_solver import Block, factor_bytes, normal_rows
+from upmri.physics.sense import Kept, SenseOperator
 from upmri.physics.solve import conjugate_gradients, per_slice
 from upmri.physics.tensors import Array, Target, as_tensor
 
