@@ -26,6 +26,7 @@ _BUILT_IN = {
     "cg-sense": "cg_sense:CgSense",
     "l1-wavelet": "l1_wavelet:L1Wavelet",
     "upmri": "upmri:Upmri",
+    "cine": "cine:Cine",
     "upmri-paper": "upmri_paper:UpmriPaper",
     "modl": "single_pass:Modl",
     "varnet": "single_pass:Varnet",
