@@ -44,7 +44,7 @@ class Dynamic(nn.Module):
     """
 
     def __init__(
-        self, *, cascades: int = 8, width: int = 32, damping: float = 0.02, periodic: bool = True
+        self, *, cascades: int = 8, width: int = 32, damping: float = 1.0, periodic: bool = True
     ) -> None:
         super().__init__()
         self.cascades, self.periodic = cascades, periodic

@@ -59,4 +59,4 @@ def by_series(images: Tensor, frames: int) -> Tensor:
 
 def to_frames(images: Tensor, frames: int) -> Tensor:
     """Return (series, …) as (series · frame, …), the same for each frame of a series."""
-    return images.repeat_interleave(frames, 0)
+    return images[:, None].expand(-1, frames, *images.shape[1:]).flatten(0, 1)
