@@ -16,7 +16,7 @@ from upmri.physics.solve import RowSolver, conjugate_gradients
 # Damping of the average that only gives a scale or a first image: far below the eigenvalues of N̄, which are near 1/R.
 DAMPING = 2e-3
 # Iterations and residual where there is no direct solver.
-_ITERATIONS, _TOLERANCE = 30, 1e-4
+_ITERATIONS, _TOLERANCE = 100, 1e-6
 
 
 @torch.no_grad()
