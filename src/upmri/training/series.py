@@ -22,7 +22,7 @@ from upmri.core.errors import InputError
 from upmri.core.parallel import in_threads
 from upmri.formats.folders import find_files
 from upmri.physics.dynamic_masks import Pattern, frame_lines
-from upmri.physics.espirit import MIN_LINES, find_maps
+from upmri.physics.espirit import find_maps
 from upmri.physics.frames import Average
 from upmri.physics.masks import calibration_lines, default_acs
 from upmri.physics.problem import Problem
@@ -36,6 +36,8 @@ from upmri.training.data import seed_of
 _ARRAYS = 4
 # Shares of the scans with calibration lines in every frame, with breathing, and with estimated maps.
 _CALIBRATED, _BREATHING, _ESTIMATED = 0.5, 0.3, 0.5
+# Fewest calibration lines of the average over time from which maps are estimated: fewer give poor ones.
+_LINES = 12
 # Range of the shift by breathing in pixels, and of the exponent of another contrast.
 _SHIFT, _EXPONENT = (1.0, 5.0), (0.6, 1.6)
 
@@ -197,7 +199,7 @@ def _turned(x: Tensor, maps: Tensor, rng: random.Random) -> tuple[Tensor, Tensor
 
 def _estimated(kspace: Tensor, mask: Tensor) -> Tensor | None:
     """Maps (coil, H, W) from the average over time; None if it has too few calibration lines."""
-    if calibration_lines(mask.any(0), kspace.shape[-2]) < MIN_LINES:
+    if calibration_lines(mask.any(0), kspace.shape[-2]) < _LINES:
         return None
     average = Average()
     average.add(0, kspace.sum(0), mask.sum(0).to(kspace.device))
