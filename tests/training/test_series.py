@@ -44,14 +44,17 @@ def test_a_batch_is_a_problem_of_whole_series(series):
 
 
 def test_the_data_are_those_of_the_reference(series):
-    """Over many scans: patterns, flips, breathing, contrasts and estimated maps."""
+    """Over many scans: patterns, flips, breathing, contrasts and estimated maps, which explain the data less well."""
+    ratios = []
     for step in range(12):
         problem = series.batch(step, 1, 7, flips=True)
-        error = problem.operator(problem.reference) - problem.kspace * problem.operator.mask[:, None]
+        error = problem.operator(problem.reference) - problem.kspace
         sampled = problem.operator.mask[:, None].expand_as(error)
-        level = error[sampled].abs().square().mean().sqrt()
-        # Maps by ESPIRiT explain the data less well than the true ones.
-        assert 0.9 * problem.sigma[0] < level < 4 * problem.sigma[0]
+        ratios.append(float(error[sampled].abs().square().mean().sqrt() / problem.sigma[0]))
+    ratios.sort()
+    assert ratios[0] > 0.95
+    assert ratios[5] < 1.1  # true maps: noise alone
+    assert ratios[9] < 3
 
 
 def test_batches_depend_on_the_seed_and_step_alone(series, folder):
