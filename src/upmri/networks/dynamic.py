@@ -16,6 +16,9 @@ from upmri.networks.unrolled import ACCURACY, bound_gradients, damping_for, smoo
 from upmri.physics.operator import Operator
 from upmri.physics.time_average import average_image, by_series, to_frames
 
+# Smallest root mean square of what moves, for a series that does not.
+_LEAST = 1e-6
+
 
 class Dynamic(nn.Module):
     """Network D(A*y, σ₀) for whole series: K cascades with one shared U-Net U over space and time, and one damping λ.
@@ -23,10 +26,11 @@ class Dynamic(nn.Module):
     The start is the image of all frames together, x̄ (:func:`upmri.physics.time_average.average_image`), corrected by
     the lines of each frame t; each cascade adds the output of the U-Net and restores data consistency:
 
-        x_t = (N_t + λI)⁻¹ (A_t* y_t + λ x̄),    z = x + Π φ U(φ̄ x, φ̄ (x − m)),    x_t = (N_t + λI)⁻¹ (A_t* y_t + λ z_t).
+        x_t = (N_t + λI)⁻¹ (A_t* y_t + λ x̄),    z = x + Π φ s U(φ̄ (x − m)/s, φ̄ m),    x_t = (N_t + λI)⁻¹ (A_t* y_t + λ z_t).
 
-    m is the mean of x over time, so that x − m is what moves, and φ the phase factor of m after a low-pass filter, the
-    same for all frames. Π is 1 on the support of the object. λ depends on σ₀ as in :class:`~upmri.networks.unrolled`.
+    m is the mean of x over time, so that x − m is what moves, s its root mean square over the series, and φ the phase
+    factor of m after a low-pass filter, the same for all frames. What moves is small beside m: without s, the U-Net
+    would hardly see it. Π is 1 on the support of the object. λ depends on σ₀ as in :class:`~upmri.networks.unrolled`.
     The output of U is zero before training: the untrained network returns frames that agree with their lines and are x̄
     where these say nothing. Gradients are bounded as in that network.
 
@@ -97,14 +101,22 @@ class _Cascade(nn.Module):
         self.network, self.frames, self.periodic = network, frames, periodic
 
     def forward(self, x: Tensor, adjoint: Tensor, support: Tensor, damping: Tensor) -> Tensor:
-        mean = by_series(x, self.frames).mean(1)
-        phase = support * to_frames(smooth_phase_of(mean), self.frames)
-        pairs = torch.stack([x, x - to_frames(mean, self.frames)], -1) * phase.conj()[..., None]
+        average = by_series(x, self.frames).mean(1)
+        mean = to_frames(average, self.frames)
+        phase = support * to_frames(smooth_phase_of(average), self.frames)
+        size = to_frames(_size(by_series(x - mean, self.frames)), self.frames)
+        pairs = torch.stack([(x - mean) / size, mean], -1) * phase.conj()[..., None]
         channels = torch.view_as_real(pairs).flatten(3).permute(0, 3, 1, 2)  # last in memory
         weight = next(self.network.parameters())
         change = self.network(channels.to(weight.dtype), self.frames, self.periodic)
         change = torch.view_as_complex(change.to(x.real.dtype).permute(0, 2, 3, 1).contiguous())
-        return adjoint + damping[:, None, None] * (x + phase * change)
+        return adjoint + damping[:, None, None] * (x + size * phase * change)
+
+
+@torch.no_grad()
+def _size(moving: Tensor) -> Tensor:
+    """Root mean square of what moves, (series, frame, H, W), for each series, (series, 1, 1); without gradient."""
+    return moving.abs().square().mean((1, 2, 3)).sqrt().clamp_min(_LEAST)[:, None, None]
 
 
 class TimeUNet(nn.Module):
