@@ -48,7 +48,7 @@ class CineObjective(Objective):
         estimate.
     """
 
-    cascades: int = 8
+    cascades: int = 6
     width: int = 32
     damping: float = 1.0
     periodic: bool = True

@@ -16,6 +16,8 @@ from upmri.networks.unrolled import ACCURACY, bound_gradients, damping_for, smoo
 from upmri.physics.operator import Operator
 from upmri.physics.time_average import average_image, by_series, to_frames
 
+# Frames of the filter over time, before the mean, and the first logit of the frame itself; those of the others are 0.
+_SHIFTS, _FIRST = (-2, -1, 0, 1, 2), 3.0
 # Smallest root mean square of what moves, for a series that does not.
 _LEAST = 1e-6
 
@@ -26,13 +28,17 @@ class Dynamic(nn.Module):
     The start is the image of all frames together, x̄ (:func:`upmri.physics.time_average.average_image`), corrected by
     the lines of each frame t; each cascade adds the output of the U-Net and restores data consistency:
 
-        x_t = (N_t + λI)⁻¹ (A_t* y_t + λ x̄),    z = x + Π φ s U(φ̄ (x − m)/s, φ̄ m),    x_t = (N_t + λI)⁻¹ (A_t* y_t + λ z_t).
+        x_t = (N_t + λI)⁻¹ (A_t* y_t + λ x̄),
+        (u, w) = U(φ̄ (x − m)/s, φ̄ m, σ₀/s),    z_t = Π (φ s u_t + Σ_k w_tk x_{t+k} + w_tm m),
+        x_t = (N_t + λI)⁻¹ (A_t* y_t + λ z_t).
 
-    m is the mean of x over time, so that x − m is what moves, s its root mean square over the series, and φ the phase
+    The U-Net gives an image u and, for every pixel, the weights w of a filter over time: of the frame and its two
+    neighbours on each side, and of the mean, positive with the sum 1. m is the mean of x over time, so that x − m is what moves, s its root mean square over the series, and φ the phase
     factor of m after a low-pass filter, the same for all frames. What moves is small beside m: without s, the U-Net
     would hardly see it. Π is 1 on the support of the object. λ depends on σ₀ as in :class:`~upmri.networks.unrolled`.
-    The output of U is zero before training: the untrained network returns frames that agree with their lines and are x̄
-    where these say nothing. Gradients are bounded as in that network.
+    Before training u is 0 and w the same everywhere, most of it that of the frame itself: the untrained network returns
+    frames that agree with their lines and are close to x̄ where these say nothing. Gradients are bounded as in that
+    network.
 
     Parameters
     ----------
@@ -48,11 +54,13 @@ class Dynamic(nn.Module):
     """
 
     def __init__(
-        self, *, cascades: int = 8, width: int = 32, damping: float = 1.0, periodic: bool = True
+        self, *, cascades: int = 6, width: int = 32, damping: float = 1.0, periodic: bool = True
     ) -> None:
         super().__init__()
         self.cascades, self.periodic = cascades, periodic
-        self.network = TimeUNet(width)
+        self.network = TimeUNet(width, outputs=2 + len(_SHIFTS) + 1)
+        with torch.no_grad():
+            self.network.out.bias[2 + _SHIFTS.index(0)] = _FIRST
         self.log_damping = nn.Parameter(torch.tensor(damping).log())
         self._cascades: dict[int, _Cascade] = {}  # by the number of frames; no submodules, as they share the U-Net
 
@@ -84,7 +92,7 @@ class Dynamic(nn.Module):
         states = [x]  # later ones are kept only where gradients need them
         for _ in range(self.cascades):
             with stage("U-Net"):
-                rhs = replay(cascade, x, adjoint, support, damping)
+                rhs = replay(cascade, x, adjoint, support, damping, sigma)
             with stage("solves"):
                 x = operator.solve(rhs, damping, accuracy=accuracy, start=x)
             if x.requires_grad:
@@ -100,17 +108,22 @@ class _Cascade(nn.Module):
         super().__init__()
         self.network, self.frames, self.periodic = network, frames, periodic
 
-    def forward(self, x: Tensor, adjoint: Tensor, support: Tensor, damping: Tensor) -> Tensor:
+    def forward(self, x: Tensor, adjoint: Tensor, support: Tensor, damping: Tensor, sigma: Tensor) -> Tensor:
         average = by_series(x, self.frames).mean(1)
         mean = to_frames(average, self.frames)
         phase = support * to_frames(smooth_phase_of(average), self.frames)
         size = to_frames(_size(by_series(x - mean, self.frames)), self.frames)
         pairs = torch.stack([(x - mean) / size, mean], -1) * phase.conj()[..., None]
-        channels = torch.view_as_real(pairs).flatten(3).permute(0, 3, 1, 2)  # last in memory
+        level = (sigma[:, None, None] / size).expand(x.shape)[..., None]
+        channels = torch.cat([torch.view_as_real(pairs).flatten(3), level], -1).permute(0, 3, 1, 2)  # last in memory
         weight = next(self.network.parameters())
-        change = self.network(channels.to(weight.dtype), self.frames, self.periodic)
-        change = torch.view_as_complex(change.to(x.real.dtype).permute(0, 2, 3, 1).contiguous())
-        return adjoint + damping[:, None, None] * (x + size * phase * change)
+        found = self.network(channels.to(weight.dtype), self.frames, self.periodic).to(x.real.dtype)
+        change = torch.view_as_complex(found[:, :2].permute(0, 2, 3, 1).contiguous())
+        taps = found[:, 2:].softmax(1)
+        filtered = taps[:, -1] * mean
+        for tap, shift in zip(taps.unbind(1), _SHIFTS, strict=False):
+            filtered = filtered + tap * shifted_in_time(x, self.frames, shift, self.periodic)
+        return adjoint + damping[:, None, None] * support * (filtered + size * phase * change)
 
 
 @torch.no_grad()
@@ -120,7 +133,7 @@ def _size(moving: Tensor) -> Tensor:
 
 
 class TimeUNet(nn.Module):
-    """U-Net over space and time, (series · frame, inputs, H, W) → (series · frame, 2, H, W), for any H×W.
+    """U-Net over space and time, (series · frame, inputs, H, W) → (series · frame, outputs, H, W), for any H×W.
 
     As :class:`upmri.networks.cnn.UNet`, with a convolution over three frames between the two of 3×3 pixels of each
     stage: its weights are apart in space and time, (2+1)-D.
@@ -129,19 +142,21 @@ class TimeUNet(nn.Module):
     ----------
     width, multipliers
         Channels of the first level, and their multiples at each level.
-    inputs
-        Number of input channels.
+    inputs, outputs
+        Number of input and output channels.
     """
 
-    def __init__(self, width: int = 32, multipliers: tuple[int, ...] = (1, 2, 3), *, inputs: int = 4) -> None:
+    def __init__(
+        self, width: int = 32, multipliers: tuple[int, ...] = (1, 2, 3), *, inputs: int = 5, outputs: int = 2
+    ) -> None:
         super().__init__()
         levels = [width * m for m in multipliers]
         self.down = nn.ModuleList(_TimeStage(i, o) for i, o in zip([inputs, *levels[:-1]], levels, strict=True))
         self.up = nn.ModuleList(_TimeStage(low + high, high) for high, low in pairwise(levels))
-        self.out = last_convolution(width, 1)
+        self.out = last_convolution(width, 1, outputs)
 
     def forward(self, x: Tensor, frames: int, periodic: bool = True) -> Tensor:
-        """Output (series · frame, 2, H, W)."""
+        """Output (series · frame, outputs, H, W)."""
         height, width = x.shape[-2:]
         grid = 2 ** len(self.up)
         if height % grid or width % grid:
@@ -175,10 +190,20 @@ class _TimeStage(nn.Module):
 
 def with_neighbours(x: Tensor, frames: int, periodic: bool) -> Tensor:
     """Channels of the frame before, of the frame and of the frame after: (series · frame, 3·channel, H, W)."""
-    now = by_series(x.permute(0, 2, 3, 1), frames)  # channels last, as they are in memory
+    now = x.permute(0, 2, 3, 1)  # channels last, as they are in memory
+    parts = [shifted_in_time(now, frames, shift, periodic) for shift in (-1, 0, 1)]
+    return torch.cat(parts, -1).permute(0, 3, 1, 2)
+
+
+def shifted_in_time(x: Tensor, frames: int, shift: int, periodic: bool) -> Tensor:
+    """x_{t+shift} of each frame t, (series · frame, …); beyond the ends the last frame again, unless periodic."""
+    if shift == 0:
+        return x
+    series = by_series(x, frames)
     if periodic:
-        before, after = now.roll(1, 1), now.roll(-1, 1)
-    else:
-        before = torch.cat([now[:, :1], now[:, :-1]], 1)
-        after = torch.cat([now[:, 1:], now[:, -1:]], 1)
-    return torch.cat([before, now, after], -1).flatten(0, 1).permute(0, 3, 1, 2)
+        return series.roll(-shift, 1).flatten(0, 1)
+    count = min(abs(shift), frames - 1)
+    ends = series[:, -1:] if shift > 0 else series[:, :1]
+    kept = series[:, count:] if shift > 0 else series[:, : frames - count]
+    more = ends.expand(-1, count, *series.shape[2:])
+    return torch.cat([kept, more] if shift > 0 else [more, kept], 1).flatten(0, 1)
