@@ -45,9 +45,14 @@ def beats(size, shift=0):
 @pytest.fixture(scope="module")
 def two_places():
     """Two places, whose frames lie one after another: slice is the fastest axis."""
-    first, second = (simulate_series(beats(*a), coils=6, acceleration=2, seed=i) for i, a in enumerate([(0.2, 0), (0.3, 0.2)]))
+    first, second = (
+        simulate_series(beats(*a), coils=6, acceleration=2, seed=i) for i, a in enumerate([(0.2, 0), (0.3, 0.2)])
+    )
     order = [i for t in range(FRAMES) for i in (t, FRAMES + t)]
-    parts = {name: torch.cat([getattr(s, name) for s in (first, second)])[order] for name in ("kspace", "mask", "maps", "reference")}
+    parts = {
+        name: torch.cat([getattr(s, name) for s in (first, second)])[order]
+        for name in ("kspace", "mask", "maps", "reference")
+    }
     return upmri.Scan(**parts, noise=0.01, meta={"axes": {"phase": FRAMES, "slice": 2}})
 
 

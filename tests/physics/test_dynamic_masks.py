@@ -55,7 +55,12 @@ def test_the_seed_decides(pattern):
 
 @pytest.mark.parametrize(
     ("changes", "field"),
-    [({"pattern": "spiral"}, "pattern"), ({"frames": 0}, "frames"), ({"acs": 40}, "acs"), ({"acceleration": 0.5}, "acceleration")],
+    [
+        ({"pattern": "spiral"}, "pattern"),
+        ({"frames": 0}, "frames"),
+        ({"acs": 40}, "acs"),
+        ({"acceleration": 0.5}, "acceleration"),
+    ],
 )
 def test_wrong_requests(changes, field):
     with pytest.raises(InputError) as error:

@@ -62,7 +62,8 @@ def test_breath_is_bounded():
 
 
 @pytest.mark.parametrize(
-    ("changes", "field"), [({"noise": -1}, "noise"), ({"pattern": "x"}, "pattern"), ({"image": np.ones((2, 8, 8), complex)}, "image")]
+    ("changes", "field"),
+    [({"noise": -1}, "noise"), ({"pattern": "x"}, "pattern"), ({"image": np.ones((2, 8, 8), complex)}, "image")],
 )
 def test_wrong_requests(beats, changes, field):
     with pytest.raises(InputError) as error:

@@ -27,7 +27,13 @@ def folder(tmp_path_factory):
 
 
 def config(folder, **changes):
-    settings = {"images": (str(folder),), "accelerations": (2.0, 3.0), "noise": (0.005, 0.02), "coils": 4, "varied": 0.5}
+    settings = {
+        "images": (str(folder),),
+        "accelerations": (2.0, 3.0),
+        "noise": (0.005, 0.02),
+        "coils": 4,
+        "varied": 0.5,
+    }
     return DataConfig(**settings | {"anatomy": "torso"} | changes)
 
 
@@ -101,9 +107,17 @@ def test_scans_are_refused(folder):
 def test_a_run_writes_weights_that_reconstruct(folder, tmp_path, series):
     made = train(
         TrainConfig(
-            output=str(tmp_path / "run"), method="cine", objective={"cascades": 1, "width": 4}, train=config(folder),
-            validation=config(folder, accelerations=(3.0,)), steps=2, batch=2, device="cpu", name="small", log_every=1,
-        )  # fmt: skip
+            output=str(tmp_path / "run"),
+            method="cine",
+            objective={"cascades": 1, "width": 4},
+            train=config(folder),
+            validation=config(folder, accelerations=(3.0,)),
+            steps=2,
+            batch=2,
+            device="cpu",
+            name="small",
+            log_every=1,
+        )
     )
     prior = load_prior(made)
     assert prior.card["data"]["simulated"]

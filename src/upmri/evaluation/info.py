@@ -103,8 +103,8 @@ def _series(middle: Scan, slices: int) -> tuple[list[int] | None, list[str]]:
     frames = max(place_of.count(place) for place in range(count))
     where = "one place" if count == 1 else f"each of {count} places"
     return [count, frames], [
-        f"A dynamic scan: {frames} frames of {where}. The method cine reconstructs frames together; so do the classical "
-        "llr, l+s and tv-t."
+        f"A dynamic scan: {frames} frames of {where}. The method cine reconstructs frames together; so do the "
+        "classical llr, l+s and tv-t."
     ]
 
 

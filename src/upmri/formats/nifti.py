@@ -1,6 +1,7 @@
 """NIfTI writer: voxels as (readout, phase, slice[, frame]), with their size in mm, and their position if it is known.
 
-Frames of a dynamic scan, also echoes or repetitions, are the fourth axis. The position is ``meta["geometry"]``, as :mod:`upmri.core.geometry` describes it. Deviations go to NAME_std beside NAME.
+Frames of a dynamic scan, also echoes or repetitions, are the fourth axis. The position is ``meta["geometry"]``, as
+:mod:`upmri.core.geometry` describes it. Deviations go to NAME_std beside NAME.
 """
 
 from __future__ import annotations

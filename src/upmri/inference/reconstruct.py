@@ -162,9 +162,7 @@ def reconstruct_slices(
     )
 
 
-def _in_batches(
-    session: Session, slices: Iterable[Scan]
-) -> Generator[tuple[Sequence[int], list[Scan], Estimate]]:
+def _in_batches(session: Session, slices: Iterable[Scan]) -> Generator[tuple[Sequence[int], list[Scan], Estimate]]:
     """Yield the numbers of the slices of each batch, the slices, and their images."""
     number = 0
     with closing(batched(slices, session.device, alone=not session.method.batches)) as batches:

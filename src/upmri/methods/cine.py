@@ -73,9 +73,8 @@ class CineObjective(Objective):
             mean = to_frames(average_image(inputs.operator, inputs.adjoint, frames), frames)
             before = by_series(misfit(mean, part), frames).sum(1)
             least = _LEAST * by_series(energy(part), frames).sum(1)
-            share = by_series(loss_lines, frames).sum((1, 2, 3)) / by_series(
-                problem.operator.mask, frames  # type: ignore[arg-type]  # `draw_each` has refused operators without
-            ).sum((1, 2, 3))
+            share = by_series(loss_lines.sum((1, 2)), frames).sum(1)
+            share = share / by_series((input_lines | loss_lines).sum((1, 2)), frames).sum(1)
         return share * error / torch.maximum(before, least)
 
     def _noise_level(self, problem: Problem) -> Tensor:

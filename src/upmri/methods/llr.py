@@ -11,21 +11,22 @@ from torch.nn.functional import pad
 
 from upmri.core.checks import at_least
 from upmri.methods.base import Method
-from upmri.methods.temporal import fista, first_image, shrink_singular_values, step_size
+from upmri.methods.temporal import first_image, fista, shrink_singular_values, step_size
 from upmri.physics.problem import Problem
 from upmri.physics.time_average import by_series
 
 # λ in units of the noise level: see docs/cine.md for its choice.
-_DAMPING = 0.15
+_DAMPING = 0.12
 
 
 @dataclass(frozen=True)
 class LocallyLowRank(Method):
     """x = argmin ½‖Ax − y‖² + λ (√M + √T) Σ_b ‖X_b‖_*, by FISTA (Zhang, Pauly & Levesque 2015).
 
-    X_b is the matrix of the M pixels of a block, b×b, in T frames, and ‖·‖_* the sum of its singular values. White noise
-    of deviation σ has singular values up to σ(√M + √T), hence the factor; that of BART's ``pics -R L`` differs. The
-    blocks tile the image and are shifted at random in each step, which avoids their edges in the image.
+    X_b is the matrix of the M pixels of a block, b×b, in T frames, and ‖·‖_* the sum of its singular values. White
+    noise of deviation σ has singular values up to σ(√M + √T), hence the factor; that of BART's ``pics -R L`` has one
+    more term, √log(B min(M, T)) for B blocks. The blocks tile the image and are shifted at random in each step, which
+    avoids their edges in the image.
 
     Parameters
     ----------
@@ -68,9 +69,7 @@ class LocallyLowRank(Method):
         return fista(step, first_image(problem), self.steps) * operator.support
 
 
-def low_rank_blocks(
-    images: Tensor, frames: int, block: int, threshold: float | Tensor, shift: list[int]
-) -> Tensor:
+def low_rank_blocks(images: Tensor, frames: int, block: int, threshold: float | Tensor, shift: list[int]) -> Tensor:
     """Shrink the singular values of all blocks of series, (series · frame, H, W).
 
     Parameters

@@ -11,7 +11,7 @@ from torch import Tensor
 from upmri.core.checks import at_least
 from upmri.methods.base import Method
 from upmri.methods.l1_wavelet import soft
-from upmri.methods.temporal import fista, first_image, shrink_singular_values, step_size
+from upmri.methods.temporal import first_image, fista, shrink_singular_values, step_size
 from upmri.physics.problem import Problem
 from upmri.physics.time_average import by_series, to_frames
 
@@ -21,7 +21,7 @@ _LOW_RANK, _SPARSE = 0.5, 0.5
 
 @dataclass(frozen=True)
 class LowRankSparse(Method):
-    """x = L + S, (L, S) = argmin ½‖A(L + S) − y‖² + λ_L (√HW + √T) ‖L‖_* + λ_S ‖F_t S‖₁ (Otazo, Candès & Sodickson 2015).
+    """x = L + S, (L, S) = argmin ½‖A(L + S) − y‖² + λ_L (√HW + √T) ‖L‖_* + λ_S ‖F_t S‖₁ (Otazo et al. 2015).
 
     L is taken as one matrix of HW pixels in T frames; F_t is the orthonormal Fourier transform over time. Both parts
     are found together by FISTA with half the step of one of them.

@@ -9,12 +9,12 @@ from torch import Tensor
 
 from upmri.core.checks import at_least
 from upmri.methods.base import Method
-from upmri.methods.temporal import fista, first_image, step_size
+from upmri.methods.temporal import first_image, fista, step_size
 from upmri.physics.problem import Problem
 from upmri.physics.time_average import by_series
 
 # λ in units of the noise level: see docs/cine.md for its choice.
-_DAMPING = 1.0
+_DAMPING = 0.4
 # Steps of the inner iteration, which continues where that of the last step ended.
 _INNER = 10
 

@@ -83,7 +83,7 @@ def _pair(inputs: int, outputs: int) -> nn.Sequential:
 
 
 def last_convolution(inputs: int, size: int, outputs: int = 2) -> nn.Conv2d:
-    """A convolution to the output channels, zero at initialisation, so that an untrained network does not change the image."""
+    """A convolution to the output channels, zero at first, so that an untrained network does not change the image."""
     layer = nn.Conv2d(inputs, outputs, size, padding=size // 2)
     nn.init.zeros_(layer.weight)
     assert layer.bias is not None  # noqa: S101

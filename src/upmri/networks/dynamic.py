@@ -33,12 +33,12 @@ class Dynamic(nn.Module):
         x_t = (N_t + λI)⁻¹ (A_t* y_t + λ z_t).
 
     The U-Net gives an image u and, for every pixel, the weights w of a filter over time: of the frame and its two
-    neighbours on each side, and of the mean, positive with the sum 1. m is the mean of x over time, so that x − m is what moves, s its root mean square over the series, and φ the phase
-    factor of m after a low-pass filter, the same for all frames. What moves is small beside m: without s, the U-Net
-    would hardly see it. Π is 1 on the support of the object. λ depends on σ₀ as in :class:`~upmri.networks.unrolled`.
-    Before training u is 0 and w the same everywhere, most of it that of the frame itself: the untrained network returns
-    frames that agree with their lines and are close to x̄ where these say nothing. Gradients are bounded as in that
-    network.
+    neighbours on each side, and of the mean, positive with the sum 1. m is the mean of x over time, so that x − m is
+    what moves, s its root mean square over the series, and φ the phase factor of m after a low-pass filter, the same
+    for all frames. What moves is small beside m: without s, the U-Net would hardly see it. Π is 1 on the support of the
+    object. λ depends on σ₀ as in :class:`~upmri.networks.unrolled.Unrolled`. Before training u is 0 and w the same
+    everywhere, most of it that of the frame itself: the untrained network returns frames that agree with their lines
+    and are close to x̄ where these say nothing. Gradients are bounded as in that network.
 
     Parameters
     ----------
@@ -53,12 +53,11 @@ class Dynamic(nn.Module):
         before the first is the first, and that after the last is the last.
     """
 
-    def __init__(
-        self, *, cascades: int = 6, width: int = 32, damping: float = 1.0, periodic: bool = True
-    ) -> None:
+    def __init__(self, *, cascades: int = 6, width: int = 32, damping: float = 1.0, periodic: bool = True) -> None:
         super().__init__()
         self.cascades, self.periodic = cascades, periodic
         self.network = TimeUNet(width, outputs=2 + len(_SHIFTS) + 1)
+        assert self.network.out.bias is not None  # noqa: S101
         with torch.no_grad():
             self.network.out.bias[2 + _SHIFTS.index(0)] = _FIRST
         self.log_damping = nn.Parameter(torch.tensor(damping).log())

@@ -112,6 +112,6 @@ def _distinct(chosen: Tensor, length: int) -> Tensor:
     """Replace each number that an earlier one has taken by the nearest free one."""
     taken: set[int] = set()
     for wanted in chosen.tolist():
-        left = [wanted] if wanted not in taken else [i for i in range(length) if i not in taken]
-        taken.add(min(left, key=lambda i, at=wanted: abs(i - at)))
+        free = [wanted] if wanted not in taken else [i for i in range(length) if i not in taken]
+        taken.add(min((abs(i - wanted), i) for i in free)[1])
     return torch.tensor(sorted(taken))

@@ -76,7 +76,9 @@ class Problem:
     ) -> None:
         self.operator, self.step, self.frames = operator, step, frames
         if frames < 1 or operator.shape[0] % frames:
-            raise InputError(f"expected a number by which {operator.shape[0]} slices divide, got {frames}", field="frames")
+            raise InputError(
+                f"expected a number by which {operator.shape[0]} slices divide, got {frames}", field="frames"
+            )
         self.seeds = _each_slice(seeds, operator.shape[0])
         self._kspace = None if kspace is None else as_tensor(kspace)
         self._reference = None if reference is None else as_tensor(reference)

@@ -25,14 +25,28 @@ from upmri.physics.sense import SenseOperator
 class Batches(Protocol):
     """What the training loop needs of its data: batches for the steps, and all of it for validation."""
 
-    names: Any
     coils: int
 
+    @property
+    def names(self) -> str:
+        """Names of all of the data, which depend on their content."""
+        ...
+
     def __len__(self) -> int: ...
-    def warn(self) -> None: ...
-    def need_references(self) -> None: ...
-    def batch(self, step: int, size: int, seed: int, *, flips: bool, rank: int = 0, world: int = 1) -> Problem: ...
-    def all(self, size: int) -> Iterator[Problem]: ...
+
+    def warn(self) -> None:
+        """Warn of what cannot be learned from the data."""
+
+    def need_references(self) -> None:
+        """Refuse data without references."""
+
+    def batch(self, step: int, size: int, seed: int, *, flips: bool, rank: int = 0, world: int = 1) -> Problem:
+        """Return this process's share of the batch of a step."""
+        ...
+
+    def all(self, size: int) -> Iterator[Problem]:
+        """Yield all of the data once, always the same."""
+        ...
 
 
 class PreparedSlices:

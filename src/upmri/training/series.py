@@ -56,7 +56,7 @@ class SimulatedSeries:
     Parameters
     ----------
     config
-        Choice of files (.npz with ``image``, (series, frame, H, W)), accelerations, noise, coils, and the share of scans
+        Choice of files (.npz with ``image``, (series, frame, H, W)), accelerations, noise, coils, and share of scans
         with another contrast. All series have the same size.
     device
         Device of the simulations.
@@ -212,6 +212,8 @@ def _read(path: Path) -> np.ndarray:
         image = file["image"] if "image" in file else np.zeros(0)
     if image.ndim != 4 or image.dtype.kind not in "uif":
         raise InputError(
-            f"expected magnitudes (series, frame, row, column), got {image.dtype} {image.shape}", field="image", path=path
+            f"expected magnitudes (series, frame, row, column), got {image.dtype} {image.shape}",
+            field="image",
+            path=path,
         )
     return image
