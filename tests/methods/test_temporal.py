@@ -10,7 +10,7 @@ from upmri.core.errors import InputError
 from upmri.methods.llr import LocallyLowRank, low_rank_blocks
 from upmri.methods.low_rank_sparse import LowRankSparse, over_time
 from upmri.methods.temporal import shrink_singular_values
-from upmri.methods.tv_time import TvTime, differences, smooth_over_time
+from upmri.methods.tv_time import TvTime
 from upmri.physics import Problem, SenseOperator, simulate_series
 from upmri.physics.time_average import by_series
 
@@ -124,21 +124,6 @@ def test_temporal_frequencies_are_orthonormal(rng):
     assert spectrum.norm() == pytest.approx(float(images.norm()))
     assert torch.allclose(over_time(spectrum, FRAMES, inverse=True), images)
     assert torch.allclose(spectrum[0], images[:FRAMES].sum(0) / math.sqrt(FRAMES))
-
-
-def test_differences_and_their_adjoint(rng):
-    x, y = rng(2 * FRAMES, 3, 4), rng(2 * FRAMES, 3, 4)
-    forward, back = differences(x, FRAMES), differences(y, FRAMES, adjoint=True)
-    assert torch.allclose(torch.vdot(y.flatten(), forward.flatten()), torch.vdot(back.flatten(), x.flatten()))
-    assert torch.allclose(forward[FRAMES - 1], x[0] - x[FRAMES - 1])
-
-
-def test_a_jump_shrinks_by_the_threshold_over_its_length():
-    """Of two values, each in three frames of a circle with two jumps, each moves by 2λ/3 towards the other."""
-    values = torch.tensor([0, 0, 0, 3, 3, 3], dtype=torch.complex128).reshape(6, 1, 1)
-    found, _ = smooth_over_time(values, 6, torch.tensor(0.6), torch.zeros_like(values), steps=500)
-    expected = torch.tensor([0.4, 0.4, 0.4, 2.6, 2.6, 2.6], dtype=torch.complex128).reshape(6, 1, 1)
-    assert torch.allclose(found, expected, atol=1e-6)
 
 
 @pytest.mark.parametrize(

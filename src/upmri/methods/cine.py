@@ -50,7 +50,7 @@ class CineObjective(Objective):
 
     cascades: int = 6
     width: int = 32
-    damping: float = 1.0
+    damping: float = 0.3
     periodic: bool = True
     split: SeriesSplit = field(default_factory=SeriesSplit)
     sigma_jitter: float = 0.3

@@ -11,12 +11,10 @@ from upmri.core.checks import at_least
 from upmri.methods.base import Method
 from upmri.methods.temporal import first_image, fista, step_size
 from upmri.physics.problem import Problem
-from upmri.physics.time_average import by_series
+from upmri.physics.total_variation import smooth_over_time
 
 # λ in units of the noise level: see docs/cine.md for its choice.
 _DAMPING = 0.4
-# Steps of the inner iteration, which continues where that of the last step ended.
-_INNER = 10
 
 
 @dataclass(frozen=True)
@@ -53,37 +51,8 @@ class TvTime(Method):
 
         def step(z: Tensor, _: int) -> Tensor:
             nonlocal dual
-            x, dual = smooth_over_time(z + tau * (adjoint - operator.normal(z)), frames, threshold, dual)
+            # The inner iteration continues where that of the last step ended.
+            x, dual = smooth_over_time(z + tau * (adjoint - operator.normal(z)), frames, threshold, dual=dual)
             return x
 
         return fista(step, first_image(problem), self.steps) * operator.support
-
-
-def smooth_over_time(
-    images: Tensor, frames: int, threshold: Tensor, dual: Tensor, steps: int = _INNER
-) -> tuple[Tensor, Tensor]:
-    """Proximal map argmin_x ½‖x − v‖² + λ‖Dx‖₁ of the differences D over time, by its dual, and the dual variable.
-
-    x = v − D*p with |p| ≤ λ; projected gradients with the step 1/4 = 1/‖D‖² (Chambolle 2004), from the given p.
-
-    Parameters
-    ----------
-    images, frames
-        v, (series · frame, H, W), and the number of frames of a series.
-    threshold
-        λ, which multiplies images.
-    dual
-        First p, as the images.
-    steps
-        Number of steps.
-    """
-    for _ in range(steps):
-        dual = dual + differences(images - differences(dual, frames, adjoint=True), frames) / 4
-        dual = dual * (threshold / dual.abs().clamp_min(torch.finfo(dual.real.dtype).tiny)).clamp_max(1)
-    return images - differences(dual, frames, adjoint=True), dual
-
-
-def differences(images: Tensor, frames: int, *, adjoint: bool = False) -> Tensor:
-    """D x = x_{t+1} − x_t of series in a circle, (series · frame, H, W), or D*."""
-    series = by_series(images, frames)
-    return (series.roll(1 if adjoint else -1, 1) - series).flatten(0, 1)

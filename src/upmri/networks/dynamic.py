@@ -15,9 +15,10 @@ from upmri.networks.replay import replay
 from upmri.networks.unrolled import ACCURACY, bound_gradients, damping_for, smooth_phase_of
 from upmri.physics.operator import Operator
 from upmri.physics.time_average import average_image, by_series, to_frames
+from upmri.physics.total_variation import smooth_over_time
 
-# Frames of the filter over time, before the mean, and the first logit of the frame itself; those of the others are 0.
-_SHIFTS, _FIRST = (-2, -1, 0, 1, 2), 3.0
+# Largest logarithm of a threshold, in units of the noise level.
+_MOST = 6.0
 # Smallest root mean square of what moves, for a series that does not.
 _LEAST = 1e-6
 
@@ -29,16 +30,16 @@ class Dynamic(nn.Module):
     the lines of each frame t; each cascade adds the output of the U-Net and restores data consistency:
 
         x_t = (N_t + λI)⁻¹ (A_t* y_t + λ x̄),
-        (u, w) = U(φ̄ (x − m)/s, φ̄ m, σ₀/s),    z_t = Π (φ s u_t + Σ_k w_tk x_{t+k} + w_tm m),
+        (u, w) = U(φ̄ (x − m)/s, φ̄ m, σ₀/s),    z = Π (φ s u + prox_{σ₀ exp(w)}(x)),
         x_t = (N_t + λI)⁻¹ (A_t* y_t + λ z_t).
 
-    The U-Net gives an image u and, for every pixel, the weights w of a filter over time: of the frame and its two
-    neighbours on each side, and of the mean, positive with the sum 1. m is the mean of x over time, so that x − m is
-    what moves, s its root mean square over the series, and φ the phase factor of m after a low-pass filter, the same
-    for all frames. What moves is small beside m: without s, the U-Net would hardly see it. Π is 1 on the support of the
-    object. λ depends on σ₀ as in :class:`~upmri.networks.unrolled.Unrolled`. Before training u is 0 and w the same
-    everywhere, most of it that of the frame itself: the untrained network returns frames that agree with their lines
-    and are close to x̄ where these say nothing. Gradients are bounded as in that network.
+    The U-Net gives an image u and, for every pixel and frame, the threshold σ₀ exp(w) of total variation over time,
+    whose proximal map (:func:`upmri.physics.total_variation.smooth_over_time`) removes small changes and keeps large
+    ones. m is the mean of x over time, so that x − m is what moves, s its root mean square over the series, and φ the
+    phase factor of m after a low-pass filter, the same for all frames. What moves is small beside m: without s, the
+    U-Net would hardly see it. Π is 1 on the support of the object. λ depends on σ₀ as in
+    :class:`~upmri.networks.unrolled.Unrolled`. u and w are 0 before training: the untrained network is a classical
+    reconstruction with total variation over time, of few steps. Gradients are bounded as in that network.
 
     Parameters
     ----------
@@ -53,13 +54,10 @@ class Dynamic(nn.Module):
         before the first is the first, and that after the last is the last.
     """
 
-    def __init__(self, *, cascades: int = 6, width: int = 32, damping: float = 1.0, periodic: bool = True) -> None:
+    def __init__(self, *, cascades: int = 6, width: int = 32, damping: float = 0.3, periodic: bool = True) -> None:
         super().__init__()
         self.cascades, self.periodic = cascades, periodic
-        self.network = TimeUNet(width, outputs=2 + len(_SHIFTS) + 1)
-        assert self.network.out.bias is not None  # noqa: S101
-        with torch.no_grad():
-            self.network.out.bias[2 + _SHIFTS.index(0)] = _FIRST
+        self.network = TimeUNet(width, outputs=3)
         self.log_damping = nn.Parameter(torch.tensor(damping).log())
         self._cascades: dict[int, _Cascade] = {}  # by the number of frames; no submodules, as they share the U-Net
 
@@ -118,10 +116,8 @@ class _Cascade(nn.Module):
         weight = next(self.network.parameters())
         found = self.network(channels.to(weight.dtype), self.frames, self.periodic).to(x.real.dtype)
         change = torch.view_as_complex(found[:, :2].permute(0, 2, 3, 1).contiguous())
-        taps = found[:, 2:].softmax(1)
-        filtered = taps[:, -1] * mean
-        for tap, shift in zip(taps.unbind(1), _SHIFTS, strict=False):
-            filtered = filtered + tap * shifted_in_time(x, self.frames, shift, self.periodic)
+        threshold = sigma[:, None, None] * found[:, 2].clamp(-_MOST, _MOST).exp()
+        filtered, _ = smooth_over_time(x, self.frames, threshold, periodic=self.periodic)
         return adjoint + damping[:, None, None] * support * (filtered + size * phase * change)
 
 
@@ -189,20 +185,10 @@ class _TimeStage(nn.Module):
 
 def with_neighbours(x: Tensor, frames: int, periodic: bool) -> Tensor:
     """Channels of the frame before, of the frame and of the frame after: (series · frame, 3·channel, H, W)."""
-    now = x.permute(0, 2, 3, 1)  # channels last, as they are in memory
-    parts = [shifted_in_time(now, frames, shift, periodic) for shift in (-1, 0, 1)]
-    return torch.cat(parts, -1).permute(0, 3, 1, 2)
-
-
-def shifted_in_time(x: Tensor, frames: int, shift: int, periodic: bool) -> Tensor:
-    """x_{t+shift} of each frame t, (series · frame, …); beyond the ends the last frame again, unless periodic."""
-    if shift == 0:
-        return x
-    series = by_series(x, frames)
+    now = by_series(x.permute(0, 2, 3, 1), frames)  # channels last, as they are in memory
     if periodic:
-        return series.roll(-shift, 1).flatten(0, 1)
-    count = min(abs(shift), frames - 1)
-    ends = series[:, -1:] if shift > 0 else series[:, :1]
-    kept = series[:, count:] if shift > 0 else series[:, : frames - count]
-    more = ends.expand(-1, count, *series.shape[2:])
-    return torch.cat([kept, more] if shift > 0 else [more, kept], 1).flatten(0, 1)
+        before, after = now.roll(1, 1), now.roll(-1, 1)
+    else:
+        before = torch.cat([now[:, :1], now[:, :-1]], 1)
+        after = torch.cat([now[:, 1:], now[:, -1:]], 1)
+    return torch.cat([before, now, after], -1).flatten(0, 1).permute(0, 3, 1, 2)

@@ -17,7 +17,7 @@ __all__ = ["IdentityOperator", "Operator", "Problem", "SenseOperator", "frame_li
 _MODULES = {
     "coils", "contrast", "derivatives", "dynamic_masks", "espirit", "fourier", "frames", "joint", "map_quality", "maps",
     "masks", "nlinv", "operator", "phantom", "problem", "receive_array", "refine_maps", "sense", "series", "simulate",
-    "solve", "tensors", "time_average", "wavelet"
+    "solve", "tensors", "time_average", "total_variation", "wavelet"
 }  # fmt: skip
 _NAMES = {
     "IdentityOperator": "operator", "Operator": "operator", "Problem": "problem", "SenseOperator": "sense",
