@@ -16,7 +16,7 @@ from upmri.physics.problem import Problem
 from upmri.physics.time_average import by_series, to_frames
 
 # λ_L and λ_S in units of the noise level: see docs/cine.md for their choice.
-_LOW_RANK, _SPARSE = 0.5, 0.5
+_LOW_RANK, _SPARSE = 0.05, 0.5
 
 
 @dataclass(frozen=True)
