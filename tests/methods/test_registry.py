@@ -20,7 +20,9 @@ from upmri.weights.files import load_prior
 
 LEARNED = [name for name in method_names() if find_method(name).objective is not None]
 OWNERS = [name for name in LEARNED if find_method(name).weights_of is None]
-SLICES = [name for name in OWNERS if not find_method(name).dynamic]  # series have tests/training/test_series.py
+SLICES = [
+    name for name in OWNERS if not find_method(name).dynamic
+]  # series have tests/training/test_simulated_series.py
 TINY = {"size": "tiny", "cascades": 2, "unrolls": 2, "layers": 3, "width": 8}
 IMAGES = upmri.demo.brain()[:, ::3, ::3]
 

@@ -21,8 +21,8 @@ from upmri.core.stages import stage
 from upmri.core.version import __version__
 from upmri.inference.batches import Repaired, batched
 from upmri.inference.choice import build_method, complete
-from upmri.inference.dynamic import in_series
 from upmri.inference.scan_session import Session, in_order, in_units_of_the_data, joined
+from upmri.inference.whole_series import in_series
 from upmri.methods.base import Estimate, Method
 from upmri.methods.prior import Prior
 from upmri.methods.registry import DEFAULT

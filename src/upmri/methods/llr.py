@@ -11,7 +11,7 @@ from torch.nn.functional import pad
 
 from upmri.core.checks import at_least
 from upmri.methods.base import Method
-from upmri.methods.temporal import first_image, fista, shrink_singular_values, step_size
+from upmri.methods.temporal import accelerated, first_image, shrink_singular_values, step_size
 from upmri.physics.problem import Problem
 from upmri.physics.time_average import by_series
 
@@ -66,7 +66,7 @@ class LocallyLowRank(Method):
             shift = torch.randint(self.block, (2,), generator=generator).tolist() if self.shifts else [0, 0]
             return low_rank_blocks(z + tau * (adjoint - operator.normal(z)), frames, self.block, threshold, shift)
 
-        return fista(step, first_image(problem), self.steps) * operator.support
+        return accelerated(step, first_image(problem), self.steps) * operator.support
 
 
 def low_rank_blocks(images: Tensor, frames: int, block: int, threshold: float | Tensor, shift: list[int]) -> Tensor:

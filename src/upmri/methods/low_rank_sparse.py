@@ -11,7 +11,7 @@ from torch import Tensor
 from upmri.core.checks import at_least
 from upmri.methods.base import Method
 from upmri.methods.l1_wavelet import soft
-from upmri.methods.temporal import first_image, fista, shrink_singular_values, step_size
+from upmri.methods.temporal import accelerated, first_image, shrink_singular_values, step_size
 from upmri.physics.problem import Problem
 from upmri.physics.time_average import by_series, to_frames
 
@@ -71,7 +71,7 @@ class LowRankSparse(Method):
             return torch.stack([low, over_time(soft(over_time(moving, frames), second), frames, inverse=True)])
 
         start = first_image(problem)
-        return fista(step, torch.stack([start, torch.zeros_like(start)]), self.steps)
+        return accelerated(step, torch.stack([start, torch.zeros_like(start)]), self.steps)
 
 
 def over_time(images: Tensor, frames: int, *, inverse: bool = False) -> Tensor:

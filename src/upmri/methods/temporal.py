@@ -13,7 +13,7 @@ from upmri.physics.problem import Problem
 from upmri.physics.time_average import average_image, to_frames
 
 
-def fista(step: Callable[[Tensor, int], Tensor], start: Tensor, steps: int) -> Tensor:
+def accelerated(step: Callable[[Tensor, int], Tensor], start: Tensor, steps: int) -> Tensor:
     """Return x_K of x_k = P(z_k), z_{k+1} = x_k + (t_k − 1)/t_{k+1} (x_k − x_{k−1}) (Beck & Teboulle 2009).
 
     Parameters

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from upmri.core.checks import at_least
 from upmri.methods.base import Method
-from upmri.methods.temporal import first_image, fista, step_size
+from upmri.methods.temporal import accelerated, first_image, step_size
 from upmri.physics.problem import Problem
 from upmri.physics.total_variation import smooth_over_time
 
@@ -55,4 +55,4 @@ class TvTime(Method):
             x, dual = smooth_over_time(z + tau * (adjoint - operator.normal(z)), frames, threshold, dual=dual)
             return x
 
-        return fista(step, first_image(problem), self.steps) * operator.support
+        return accelerated(step, first_image(problem), self.steps) * operator.support

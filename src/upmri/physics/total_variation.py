@@ -12,7 +12,13 @@ _TINY = 1e-12
 
 
 def smooth_over_time(
-    images: Tensor, frames: int, threshold: Tensor, *, dual: Tensor | None = None, steps: int = 10, periodic: bool = True
+    images: Tensor,
+    frames: int,
+    threshold: Tensor,
+    *,
+    dual: Tensor | None = None,
+    steps: int = 10,
+    periodic: bool = True,
 ) -> tuple[Tensor, Tensor]:
     """Proximal map argmin_x ½‖x − v‖² + Σ λ |Dx| of the differences D over time, by its dual, and the dual variable.
 

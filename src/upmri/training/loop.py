@@ -29,7 +29,7 @@ from upmri.training.distributed import PassNetwork, Process
 from upmri.training.interrupt import SignalWatch, TrainingInterrupted
 from upmri.training.log import TrainingLog
 from upmri.training.prepare import prepare
-from upmri.training.series import SimulatedSeries
+from upmri.training.simulated_series import SimulatedSeries
 from upmri.training.validation import validate
 from upmri.weights.catalogue import find_weights
 from upmri.weights.files import load_prior, save_weights

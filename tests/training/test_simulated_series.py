@@ -9,7 +9,7 @@ from upmri.core.errors import InputError
 from upmri.methods.cine import Cine
 from upmri.training.config import DataConfig, TrainConfig
 from upmri.training.loop import train
-from upmri.training.series import SimulatedSeries
+from upmri.training.simulated_series import SimulatedSeries
 from upmri.weights.files import load_prior
 
 FRAMES = 6

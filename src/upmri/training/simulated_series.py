@@ -22,12 +22,12 @@ from upmri.core.errors import InputError
 from upmri.core.parallel import in_threads
 from upmri.formats.folders import find_files
 from upmri.physics.dynamic_masks import Pattern, frame_lines
+from upmri.physics.dynamic_scans import acquire, breath, shifted
 from upmri.physics.espirit import find_maps
 from upmri.physics.frames import Average
 from upmri.physics.masks import calibration_lines, default_acs
 from upmri.physics.problem import Problem
 from upmri.physics.sense import SenseOperator
-from upmri.physics.series import acquire, breath, shifted
 from upmri.physics.simulate import coil_maps, object_support, smooth_phase
 from upmri.training.config import DataConfig
 from upmri.training.data import seed_of

@@ -9,7 +9,7 @@ import torch
 
 import upmri
 from upmri.core.errors import InputError
-from upmri.inference.dynamic import frames_of_places
+from upmri.inference.whole_series import frames_of_places
 from upmri.methods.base import Method
 from upmri.physics import simulate_series
 

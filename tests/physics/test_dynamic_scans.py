@@ -6,8 +6,8 @@ import torch
 
 from upmri.core.errors import InputError
 from upmri.physics import SenseOperator, simulate_series
+from upmri.physics.dynamic_scans import breath, shifted
 from upmri.physics.frames import places
-from upmri.physics.series import breath, shifted
 
 
 @pytest.fixture(scope="module")
