@@ -46,7 +46,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "cine": {},
 }
 # λ of BART's `pics -R L`, with its own scale of the data, by acceleration: the best of `--part val --tune`.
-BART = {8.0: 0.002, 12.0: 0.001}
+BART = {8.0: 0.002, 12.0: 0.002}
 TRIED = (0.0005, 0.001, 0.002, 0.004, 0.008)
 # Share of the pixels that count as heart.
 HEART = 0.05
