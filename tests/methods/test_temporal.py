@@ -15,7 +15,7 @@ from upmri.physics import Problem, SenseOperator, simulate_series
 from upmri.physics.time_average import by_series
 
 FRAMES = 6
-METHODS = [LocallyLowRank(steps=20), LowRankSparse(steps=20), TvTime(steps=20)]
+METHODS = [LocallyLowRank(steps=20), LowRankSparse(low_rank=0.002, sparse=0.005, steps=20), TvTime(steps=20)]
 
 
 @pytest.fixture(scope="module")
