@@ -46,7 +46,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "cine": {},
 }
 # λ of BART's `pics -R L`, with its own scale of the data, by acceleration: the best of `--part val --tune`.
-BART = {8.0: 0.002, 12.0: 0.002}
+BART = {8.0: 0.002, 12.0: 0.001}
 TRIED = (0.0005, 0.001, 0.002, 0.004, 0.008)
 # Share of the pixels that count as heart.
 HEART = 0.05
@@ -142,7 +142,13 @@ def profile_picture(kept: dict[str, Tensor], reference: Tensor, path: Path) -> N
     moving = reference.std(0)
     column = int(moving.sum(0).argmax())
     shown = {"reference": reference} | {name: image.abs() for name, image in kept.items()}
-    figure, axes = plt.subplots(2, len(shown), figsize=(1.7 * len(shown), 4.6), constrained_layout=True)
+    figure, axes = plt.subplots(
+        2,
+        len(shown),
+        figsize=(1.7 * len(shown), 4.6),
+        constrained_layout=True,
+        gridspec_kw={"height_ratios": [3 * reference.shape[1] / reference.shape[2], 3]},
+    )
     white = float(reference.quantile(0.999)) if reference.numel() < 2**24 else float(reference.max())
     for (name, image), (top, bottom) in zip(shown.items(), axes.T, strict=True):
         top.imshow(image[0], cmap="gray", vmin=0, vmax=white)
