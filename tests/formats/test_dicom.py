@@ -382,3 +382,11 @@ def test_dcm2niix_reads_a_single_slice(tmp_path):
     (tmp_path / "out").mkdir()
     run("dcm2niix", "-b", "n", "-z", "n", "-f", "x", "-o", tmp_path / "out", folder)
     same_world(nibabel.load(save(rec, tmp_path / "x.nii")), nibabel.load(tmp_path / "out" / "x.nii"), atol=1e-3)
+
+
+def test_frames_have_their_number_in_time_and_the_position_of_their_place(tmp_path):
+    rec = Reconstruction(image=torch.rand(4, 4, 5) + 0j, spacing=(1, 1, 8), meta={"axes": {"phase": 2, "slice": 2}})
+    files = [pydicom.dcmread(file) for file in sorted(save(rec, tmp_path / "x.dcm").iterdir())]
+    assert [file.TemporalPositionIdentifier for file in files] == [1, 1, 2, 2]
+    assert {file.NumberOfTemporalPositions for file in files} == {2}
+    assert [float(file.ImagePositionPatient[2]) for file in files] == [0, 8, 0, 8]

@@ -96,3 +96,19 @@ def test_image_and_deviations_appear_together_or_not_at_all(tmp_path, rec, refus
 def test_without_deviations_there_is_one_file(tmp_path, rec):
     save(replace(rec, samples=None, std=None), tmp_path / "x.nii.gz")
     assert [path.name for path in tmp_path.iterdir()] == ["x.nii.gz"]
+
+
+@pytest.mark.parametrize("axes", [{"phase": 3, "slice": 2}, {"slice": 2, "repetition": 3}])
+def test_frames_are_the_fourth_axis(tmp_path, gaussian, axes):
+    rec = Reconstruction(image=gaussian(6, 4, 5), spacing=(1, 1, 8), meta={"axes": axes})
+    image = nibabel.load(save(rec, tmp_path / "x.nii"))
+    grid = rec.image.abs().numpy().reshape(*axes.values(), 4, 5)
+    order = (2, 3, 1, 0) if next(iter(axes)) == "phase" else (2, 3, 0, 1)
+    np.testing.assert_array_equal(np.asanyarray(image.dataobj), grid.transpose(order))
+    assert image.header.get_zooms()[:3] == (1, 1, 8)
+
+
+def test_places_with_different_numbers_of_frames_stay_slices(tmp_path, gaussian):
+    frames = [{"slice": 0, "phase": 0}, {"slice": 0, "phase": 1}, {"slice": 1, "phase": 0}]
+    rec = Reconstruction(image=gaussian(3, 4, 5), meta={"frames": frames})
+    assert nibabel.load(save(rec, tmp_path / "x.nii")).shape == (4, 5, 3)

@@ -1,7 +1,10 @@
 """Fixtures of the tests of methods: a small scan, its problem, networks that record their calls, SURE by transforms."""
 
+import shutil
+import subprocess
 from functools import cache
 
+import numpy as np
 import pytest
 import torch
 
@@ -178,3 +181,23 @@ def check_two_measurements(problem, monkeypatch, rng):
         network.agrees(found, (error / samples + alpha * gap / pixels) * pixels / square(problem.kspace))
 
     return check
+
+
+@pytest.fixture
+def pics(tmp_path):
+    """``pics(scan, *options)``: the images (frame, H, W) of a series by BART's ``pics``, without its own scaling."""
+    if shutil.which("bart") is None:
+        pytest.skip("BART is not installed")
+
+    def run(scan, *options):
+        frames, coils, h, w = scan.kspace.shape
+        kspace = scan.kspace.numpy().transpose(2, 3, 1, 0).reshape(h, w, 1, coils, *[1] * 6, frames)  # time is axis 10
+        for name, array in (("kspace", kspace), ("maps", scan.maps[0].numpy().transpose(1, 2, 0)[:, :, None])):
+            (tmp_path / f"{name}.hdr").write_text("# Dimensions\n" + " ".join(map(str, array.shape)) + "\n")
+            array.ravel("F").tofile(tmp_path / f"{name}.cfl")
+        command = ["bart", "pics", "-w1", *options, "kspace", "maps", "image"]
+        subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
+        image = np.fromfile(tmp_path / "image.cfl", np.complex64).reshape(h, w, frames, order="F")
+        return torch.from_numpy(image.transpose(2, 0, 1).copy())
+
+    return run

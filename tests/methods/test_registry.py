@@ -20,6 +20,9 @@ from upmri.weights.files import load_prior
 
 LEARNED = [name for name in method_names() if find_method(name).objective is not None]
 OWNERS = [name for name in LEARNED if find_method(name).weights_of is None]
+SLICES = [
+    name for name in OWNERS if not find_method(name).dynamic
+]  # series have tests/training/test_simulated_series.py
 TINY = {"size": "tiny", "cascades": 2, "unrolls": 2, "layers": 3, "width": 8}
 IMAGES = upmri.demo.brain()[:, ::3, ::3]
 
@@ -164,7 +167,7 @@ def config_of(method, data, folder, **changes):
 
 
 @pytest.mark.filterwarnings("ignore:.*phase-encoding lines are in no")
-@pytest.mark.parametrize("method", OWNERS)
+@pytest.mark.parametrize("method", SLICES)
 def test_trains_and_reconstructs(method, data, scan, tmp_path):
     config = config_of(method, data, tmp_path)
     path = train(config)
@@ -189,7 +192,7 @@ def test_trains_and_reconstructs(method, data, scan, tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore:.*phase-encoding lines are in no")
-@pytest.mark.parametrize("method", [name for name in OWNERS if find_method(name).needs != "full images"])
+@pytest.mark.parametrize("method", [name for name in SLICES if find_method(name).needs != "full images"])
 def test_undersampled_scans_suffice(method, scan, tmp_path):
     """Scans with and without a reference give the same weights: the reference is not used."""
     priors = []

@@ -128,7 +128,7 @@ def gradients_of(model, operator, adjoint, target, bounded=True):
     watched = Watched(operator.maps, operator.mask)
     with pytest.MonkeyPatch.context() as patch:
         if not bounded:
-            patch.setattr("upmri.networks.unrolled._bound_gradients", list)
+            patch.setattr("upmri.networks.unrolled.bound_gradients", list)
         out = model(watched, adjoint, adjoint, torch.ones(2), NOISE)
     model.zero_grad()
     (out - target).abs().square().sum().backward()

@@ -27,7 +27,7 @@ for coils, shape in ((3, (10, 13)), (4, (6, 9))):
     down, across = (espirit._waves(7, n, slice(0, n), spectrum) for n in shape)
     partial = (down @ spectrum.flatten(2)).unflatten(-1, (7, coils, coils))
     found = leading_maps(partial, across, start, reference, crop=0.5, near=0.2, iterations=60, tolerance=1e-5)
-    torch.testing.assert_close(found, expected, rtol=0, atol=1e-4)
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-3)
 """
 
 

@@ -35,6 +35,13 @@ def test_ways_to_say_it(text, expected):
     assert read(text) == expected
 
 
+@pytest.mark.parametrize("method", ["llr", "cine"])
+def test_methods_over_time_are_refused(method):
+    with pytest.raises(RefusedError, match="needs all frames of a place together") as error:
+        read(method)
+    assert error.value.field == "method"
+
+
 def test_a_later_message_changes_an_earlier_one_of_the_same_method():
     first = read('{"method": "upmri", "samples": 4}')
     assert read('{"complex": true}', first) == Order(method="upmri", samples=4, complex=True)

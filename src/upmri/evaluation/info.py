@@ -36,6 +36,7 @@ def info(scan: Scan | Any, *, axes: str | None = None) -> dict[str, Any]:
         JSON values. What differs between slices is that of the middle slice.
 
         - ``name``, ``file`` (None if it is not one), ``format``
+        - ``series``, [places, frames] of a dynamic scan, or None
         - ``slices``, ``coils``, ``matrix`` [readout, phase], ``spacing`` in mm [readout, phase, slice] or None
         - ``mask``, "lines" or "2-D", and ``acceleration``
         - ``recognised``, in words: the kind of scan and of mask, then partial Fourier, an asymmetric echo, echo-planar
@@ -75,6 +76,7 @@ def _describe(middle: Scan, slices: int, kind: str, file: str | None) -> dict[st
     rows, columns = calibration_region(middle.mask[0], middle.matrix[0])
     noise, noise_from, notes = _noise(middle)
     mapped, more = _maps(middle, slices)
+    series, found = _series(middle, slices)
     calibration = [rows.stop - rows.start, columns.stop - columns.start]
     return {
         "name": middle.name,
@@ -82,6 +84,7 @@ def _describe(middle: Scan, slices: int, kind: str, file: str | None) -> dict[st
         "format": kind,
         "recognised": _recognised(middle, slices),
         "slices": slices,
+        "series": series,
         "coils": middle.coils,
         "matrix": list(middle.matrix),
         "spacing": None if middle.spacing is None else list(middle.spacing),
@@ -95,7 +98,7 @@ def _describe(middle: Scan, slices: int, kind: str, file: str | None) -> dict[st
         "reference": middle.reference is not None,
         "geometry": "geometry" in middle.meta,
         "meta": middle.meta,
-        "notes": notes + _notes(middle) + more,
+        "notes": found + notes + _notes(middle) + more,
     }
 
 
@@ -114,6 +117,20 @@ def _recognised(middle: Scan, slices: int) -> list[str]:
     found = [kind, describe_mask(middle.mask[0], middle.matrix[0])]
     found += [f"echo-planar readouts, {epi}"] if isinstance(epi, str) else []
     return found + [str(side) for side in recognise(middle.mask[0], middle.kspace[0])]
+
+
+def _series(middle: Scan, slices: int) -> tuple[list[int] | None, list[str]]:
+    """Return the numbers of places and of frames of a dynamic scan, and a note that names it."""
+    place_of = places(middle.meta, slices)
+    if place_of is None:
+        return None, []
+    count = max(place_of) + 1
+    frames = max(place_of.count(place) for place in range(count))
+    where = "one place" if count == 1 else f"each of {count} places"
+    return [count, frames], [
+        f"A dynamic scan: {frames} frames of {where}. The method cine reconstructs frames together; so do the "
+        "classical llr, l+s and tv-t."
+    ]
 
 
 def _noise(middle: Scan) -> tuple[float | None, str | None, list[str]]:

@@ -6,7 +6,8 @@ values of ``rec.std``. Every save makes new UIDs. What a scan says about its pat
 
 Where the voxels lie in the patient is in ``meta["geometry"]``, see :mod:`upmri.core.geometry`. A scan whose slice axis
 is not a stack in space but frames or echoes has none. Without it, slices are axial from the origin on, rows to the left
-and columns to the back, and the file has a comment about it.
+and columns to the back, and the file has a comment about it. Frames of a dynamic scan have their number in time, and
+frames of one place have one position.
 """
 
 from __future__ import annotations
@@ -91,6 +92,8 @@ def _series(rec: Reconstruction, magnitude: NDArray[Any]) -> list[Dataset]:
     """Make the MR images, one per slice, all with the same scale."""
     from pydicom.uid import generate_uid
 
+    from upmri.physics.frames import places
+
     slope = _decimal(float(magnitude.max()) / _WHITE or 1.0)
     known = geometry.affine(rec.spacing, rec.meta)
     matrix = geometry.axial(rec.spacing) if known is None else known
@@ -110,12 +113,18 @@ def _series(rec: Reconstruction, magnitude: NDArray[Any]) -> list[Dataset]:
         "ImageOrientationPatient": [_decimal(x) for x in (*phase, *readout)],
         **_window(magnitude),
     }
+    place_of = None if rec.std is not None else places(rec.meta, len(magnitude))  # a map has one image for a position
     images = []
     for number, pixels in enumerate(magnitude):
         image = _dataset({**_CONSTANT, **common})
         image.SOPInstanceUID = generate_uid(None)
         image.InstanceNumber = number + 1
-        image.ImagePositionPatient = [_decimal(x) for x in (matrix @ [0, 0, number, 1])[:3]]
+        at = number
+        if place_of is not None:
+            at = place_of[number]
+            image.TemporalPositionIdentifier = place_of[: number + 1].count(at)
+            image.NumberOfTemporalPositions = place_of.count(at)
+        image.ImagePositionPatient = [_decimal(x) for x in (matrix @ [0, 0, at, 1])[:3]]
         image.PixelData = np.rint(pixels.astype(float) / float(slope)).astype("<u2").tobytes()
         image["PixelData"].VR = "OW"
         images.append(image)

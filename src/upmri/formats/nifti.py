@@ -1,6 +1,7 @@
-"""NIfTI writer: voxels as (readout, phase, slice), with their size in mm, and their position if it is known.
+"""NIfTI writer: voxels as (readout, phase, slice[, frame]), with their size in mm, and their position if it is known.
 
-That is ``meta["geometry"]``, as :mod:`upmri.core.geometry` describes it. Deviations go to NAME_std beside NAME.
+Frames of a dynamic scan, also echoes or repetitions, are the fourth axis. The position is ``meta["geometry"]``, as
+:mod:`upmri.core.geometry` describes it. Deviations go to NAME_std beside NAME.
 """
 
 from __future__ import annotations
@@ -57,10 +58,11 @@ def _write(rec: Reconstruction, image: NDArray[Any], path: Path, what: str = "")
             f"NIfTI holds at most {_LONGEST} slices, got {len(image)}; expected .h5 for these", field="image"
         )
     known = geometry.affine(rec.spacing, rec.meta)
+    voxels = _voxels(image, rec.meta)
     if known is None:
-        nifti = nibabel.Nifti1Image(image.transpose(1, 2, 0), np.diag([*(rec.spacing or (1.0, 1.0, 1.0)), 1.0]))
+        nifti = nibabel.Nifti1Image(voxels, np.diag([*(rec.spacing or (1.0, 1.0, 1.0)), 1.0]))
     else:
-        nifti = nibabel.Nifti1Image(image.transpose(1, 2, 0), _TO_RAS @ known)
+        nifti = nibabel.Nifti1Image(voxels, _TO_RAS @ known)
         nifti.set_sform(_TO_RAS @ known, _SCANNER)
         nifti.set_qform(_TO_RAS @ known, _SCANNER)
     nifti.header.set_xyzt_units("mm")
@@ -71,3 +73,14 @@ def _write(rec: Reconstruction, image: NDArray[Any], path: Path, what: str = "")
                 nifti.to_stream(packed)
         else:
             nifti.to_stream(file)
+
+
+def _voxels(image: NDArray[Any], meta: dict[str, Any]) -> NDArray[Any]:
+    """Return (readout, phase, slice), or (readout, phase, place, frame) if every place has as many frames."""
+    from upmri.physics.frames import places
+
+    place_of = places(meta, len(image))
+    if place_of is None or len({place_of.count(place) for place in place_of}) > 1:
+        return image.transpose(1, 2, 0)
+    order = np.argsort(place_of, kind="stable").reshape(max(place_of) + 1, -1)  # (place, frame)
+    return image[order].transpose(2, 3, 0, 1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,8 @@ from upmri.core.stages import stage
 from upmri.core.version import __version__
 from upmri.inference.batches import Repaired, batched
 from upmri.inference.choice import build_method, complete
-from upmri.inference.scan_session import Session, in_units_of_the_data, joined
+from upmri.inference.scan_session import Session, in_order, in_units_of_the_data, joined
+from upmri.inference.whole_series import in_series
 from upmri.methods.base import Estimate, Method
 from upmri.methods.prior import Prior
 from upmri.methods.registry import DEFAULT
@@ -128,27 +129,31 @@ def reconstruct_slices(
     if read is not None:
         session.begin(read, count)
     made: list[Estimate] = []
-    references: list[Tensor] = []
+    references: dict[int, Tensor] = {}
+    order: list[int] = []
     first: Scan | None = None
-    with (
-        bar(session.method.name, count, shown=progress) as advance,
-        closing(batched(slices, session.device, alone=not session.method.batches)) as batches,
-    ):
-        while batch := _next(batches):
-            first = first or batch[0][0]  # its position is that of the volume
-            made.append(session.reconstruct(batch))
-            references += [scan.reference for scan, _ in batch if scan.reference is not None]
-            for _ in batch:
-                advance()
+    with bar(session.method.name, count, shown=progress) as advance:
+        if session.method.dynamic:
+            parts = in_series(session, read or list(slices).__getitem__, count)
+        else:
+            parts = _in_batches(session, slices)
+        with closing(parts):
+            for numbers, scans, estimate in parts:
+                first = first or scans[0]  # its position is that of the volume
+                made.append(estimate)
+                order += numbers
+                for number, scan in zip(numbers, scans, strict=True):
+                    references |= {} if scan.reference is None else {number: scan.reference}
+                    advance()
     if session.facts is None or first is None:
         raise InputError("expected samples in at least one slice; nothing was sampled", field="mask")
     session.findings.warn_of_empty()
-    whole = joined(made)
+    whole = in_order(joined(made), order)
     return Reconstruction(
         image=whole.image,
         samples=whole.samples,
         std=whole.std,
-        reference=torch.cat(references) if references else None,
+        reference=torch.cat([references[number] for number in sorted(references)]) if references else None,
         method=session.method.name,
         settings={**session.settings, "seed": seed},
         seconds=time.perf_counter() - start,
@@ -157,6 +162,15 @@ def reconstruct_slices(
         name=first.name,
         meta=first.meta,
     )
+
+
+def _in_batches(session: Session, slices: Iterable[Scan]) -> Generator[tuple[Sequence[int], list[Scan], Estimate]]:
+    """Yield the numbers of the slices of each batch, the slices, and their images."""
+    number = 0
+    with closing(batched(slices, session.device, alone=not session.method.batches)) as batches:
+        while batch := _next(batches):
+            yield range(number, number + len(batch)), [scan for scan, _ in batch], session.reconstruct(batch)
+            number += len(batch)
 
 
 def _next(batches: Iterator[list[Repaired]]) -> list[Repaired] | None:

@@ -108,20 +108,24 @@ class Session:
     def _estimate(self, scans: Sequence[Scan]) -> Estimate:
         """Reconstruct scans of one shape together; where memory is too small for that, one half after the other."""
         try:
-            problem = Problem.from_scans(scans, self.device, self.seed)
-            with stage("coil maps"):
-                self.findings.check_maps(problem)
-            self.findings.check_sampling(problem)
-            if self.facts is None:
-                self._complete(problem)
-            with stage("other"):
-                return in_units_of_the_data(self.method(problem), problem)
+            return self.estimate(Problem.from_scans(scans, self.device, self.seed))
         except torch.OutOfMemoryError:
             if len(scans) == 1:
                 raise
         torch.cuda.empty_cache()
         half = len(scans) // 2
         return joined([self._estimate(scans[:half]), self._estimate(scans[half:])])
+
+    @torch.no_grad()
+    def estimate(self, problem: Problem) -> Estimate:
+        """Reconstruct a problem, in the units of its data, on the CPU; the first one completes the method."""
+        with stage("coil maps"):
+            self.findings.check_maps(problem)
+        self.findings.check_sampling(problem)
+        if self.facts is None:
+            self._complete(problem)
+        with stage("other"):
+            return in_units_of_the_data(self.method(problem), problem)
 
     def _complete(self, problem: Problem) -> None:
         with stage("weights"):
@@ -147,6 +151,15 @@ def joined(parts: Sequence[Estimate]) -> Estimate:
         _join([part.samples for part in parts], counts, 1),
         _join([part.std for part in parts], counts, 0),
     )
+
+
+def in_order(estimate: Estimate, numbers: Sequence[int]) -> Estimate:
+    """Put slices in the order of their numbers."""
+    if list(numbers) == sorted(numbers):
+        return estimate
+    at = torch.tensor(numbers).argsort()
+    samples, std = estimate.samples, estimate.std
+    return Estimate(estimate.image[at], None if samples is None else samples[:, at], None if std is None else std[at])
 
 
 def in_units_of_the_data(made: Estimate, problem: Problem) -> Estimate:

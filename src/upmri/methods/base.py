@@ -67,6 +67,8 @@ class Method(ABC):
         Class of its objective; None for methods without training.
     weights_of
         Name of the method whose weights it uses; None for its own.
+    dynamic
+        Whether the frames of a place are reconstructed together, as one series.
     validation
         Settings that differ from the defaults when training validates the method, to be faster.
     """
@@ -77,6 +79,7 @@ class Method(ABC):
     evaluations: ClassVar[int] = 0
     objective: ClassVar[type[Objective] | None] = None
     weights_of: ClassVar[str | None] = None
+    dynamic: ClassVar[bool] = False
     validation: ClassVar[dict[str, Any]] = {}
 
     @property

@@ -75,7 +75,7 @@ def fista(
     h, w = adjoint.shape[-2:]
     height, width = wavelet.padded(h, w)
     margin = (0, width - w, 0, height - h)
-    norm = _largest_eigenvalue(operator, adjoint)
+    norm = largest_eigenvalue(operator, adjoint)
     tau = torch.where(norm > 0, 1 / norm, 1)[:, None, None]
     coarser = wavelet.levels + 1 - wavelet.scales(height, width).to(adjoint.device)  # number of scales to c_{L+1}
     threshold = tau * per_slice(lam, adjoint) * (coarser > 0)
@@ -99,12 +99,12 @@ def soft(values: Tensor, threshold: float | Tensor) -> Tensor:
     return values * torch.where(size > threshold, 1 - threshold / size, 0)
 
 
-def _largest_eigenvalue(operator: Operator, like: Tensor) -> Tensor:
+def largest_eigenvalue(operator: Operator, like: Tensor) -> Tensor:
     """Upper bound of ‖N‖, (slice,): from max Σ|S_c|² for SENSE, a little over the estimate for other operators."""
     if isinstance(operator, SenseOperator):
         return operator.maps.abs().square().sum(1).flatten(1).amax(1)
     if isinstance(operator, PhaseConstrainedOperator):
-        return _largest_eigenvalue(operator.sampled, like) + operator.weight.flatten(1).amax(1)
+        return largest_eigenvalue(operator.sampled, like) + operator.weight.flatten(1).amax(1)
     return like.real.new_full((len(like),), 1.05 * operator.norm())
 
 

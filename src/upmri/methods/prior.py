@@ -61,7 +61,7 @@ class Prior(nn.Module):
         self.objective, self.method, self.source = objective, method, source
         self.card, self.digest = dict(card or {}), digest
 
-    def forward(self, operator: Operator, adjoint: Tensor, sigma: float | Tensor) -> Tensor:
+    def forward(self, operator: Operator, adjoint: Tensor, sigma: float | Tensor, frames: int = 1) -> Tensor:
         """Return the image (slice, H, W) of A*y, with the default settings of the method.
 
         Parameters
@@ -70,8 +70,10 @@ class Prior(nn.Module):
             A, and A*y, (slice, H, W).
         sigma
             Noise level σ₀ of the data, one number or (slice,).
+        frames
+            Number of consecutive slices that are frames of one place, for methods over time.
         """
-        problem = Problem.from_adjoint(operator, adjoint, sigma)
+        problem = Problem.from_adjoint(operator, adjoint, sigma, frames=frames)
         method = find_method(self.method)(model=self)  # type: ignore[call-arg]  # learned methods have it
         return method.reconstruct(problem) * problem.scale[:, None, None]
 

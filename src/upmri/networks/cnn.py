@@ -25,7 +25,7 @@ class Cnn(nn.Sequential):
 
     def __init__(self, layers: int = 5, width: int = 64) -> None:
         inner = [ConvNormReLU(2 if i == 0 else width, width) for i in range(layers - 1)]
-        super().__init__(*inner, _last(width, 3))
+        super().__init__(*inner, last_convolution(width, 3))
 
 
 class UNet(nn.Module):
@@ -47,7 +47,7 @@ class UNet(nn.Module):
         levels = [width * m for m in multipliers]
         self.down = nn.ModuleList(_pair(i, o) for i, o in zip([inputs, *levels[:-1]], levels, strict=True))
         self.up = nn.ModuleList(_pair(low + high, high) for high, low in pairwise(levels))
-        self.out = _last(width, 1)
+        self.out = last_convolution(width, 1)
 
     def forward(self, x: Tensor) -> Tensor:
         """Output (batch, 2, H, W)."""
@@ -82,9 +82,9 @@ def _pair(inputs: int, outputs: int) -> nn.Sequential:
     return nn.Sequential(ConvNormReLU(inputs, outputs), ConvNormReLU(outputs, outputs))
 
 
-def _last(inputs: int, size: int) -> nn.Conv2d:
-    """A convolution to two channels, zero at initialisation, so that an untrained network does not change the image."""
-    layer = nn.Conv2d(inputs, 2, size, padding=size // 2)
+def last_convolution(inputs: int, size: int, outputs: int = 2) -> nn.Conv2d:
+    """A convolution to the output channels, zero at first, so that an untrained network does not change the image."""
+    layer = nn.Conv2d(inputs, outputs, size, padding=size // 2)
     nn.init.zeros_(layer.weight)
     assert layer.bias is not None  # noqa: S101
     nn.init.zeros_(layer.bias)

@@ -15,17 +15,19 @@ _GROUPS = 8
 
 
 class ConvNormReLU(nn.Sequential):
-    """Convolution of 3×3, group norm and ReLU: (batch, inputs, H, W) → (batch, outputs, H, W).
+    """Convolution, group norm and ReLU: (batch, inputs, H, W) → (batch, outputs, H, W).
 
     Parameters
     ----------
     inputs, outputs
         Number of input and output channels.
+    size
+        Width of the convolution, an odd number of pixels.
     """
 
-    def __init__(self, inputs: int, outputs: int) -> None:
+    def __init__(self, inputs: int, outputs: int, size: int = 3) -> None:
         norm = nn.GroupNorm(math.gcd(_GROUPS, outputs), outputs)
-        super().__init__(nn.Conv2d(inputs, outputs, 3, padding=1), norm, nn.ReLU())
+        super().__init__(nn.Conv2d(inputs, outputs, size, padding=size // 2), norm, nn.ReLU())
 
     def forward(self, x: Tensor) -> Tensor:
         """Output of the three layers."""
@@ -38,7 +40,7 @@ class ConvNormReLU(nn.Sequential):
         assert isinstance(conv, nn.Conv2d)  # noqa: S101
         assert isinstance(norm, nn.GroupNorm)  # noqa: S101
         assert conv.bias is not None  # noqa: S101
-        convolved = nnf.conv2d(x, conv.weight, padding=1)  # the bias is added with the norm
+        convolved = nnf.conv2d(x, conv.weight, padding=conv.padding)  # the bias is added with the norm
         return norm_relu(convolved, conv.bias, norm.weight, norm.bias, norm.num_groups, norm.eps)
 
 

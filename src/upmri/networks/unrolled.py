@@ -21,7 +21,7 @@ _PERIODS = 32
 # Smallest time: the weight of x_t is unbounded as t → 0.
 _EARLIEST = 1e-3
 # Relative error of each solve without gradients, where the solver iterates: see docs/architecture.md for its effect.
-_ACCURACY = 2e-3
+ACCURACY = 2e-3
 
 
 class Unrolled(nn.Module):
@@ -81,13 +81,13 @@ class Unrolled(nn.Module):
         Tensor
             Image (…, slice, H, W).
         """
+        damping = damping_for(self.log_damping.exp(), sigma)
         sigma, t = sigma.clamp(*_NOISE), t.clamp(min=_EARLIEST)
-        damping = self.log_damping.exp() * (sigma / _USUAL) ** 1.5
         weight = sigma.square() * (1 - t) / (2 * t.square())
         total = damping + weight * (1 - t)
         support = operator.support
         known = adjoint + support * weight[:, None, None] * noisy
-        accuracy = 0.0 if torch.is_grad_enabled() else _ACCURACY
+        accuracy = 0.0 if torch.is_grad_enabled() else ACCURACY
         with stage("solves"):
             x = operator.solve(known, total, accuracy=accuracy)
         cascade = self._cascades[0]
@@ -100,7 +100,7 @@ class Unrolled(nn.Module):
                 x = operator.solve(rhs, total, accuracy=accuracy, start=x)
             if x.requires_grad:
                 states.append(x)
-        _bound_gradients(states)
+        bound_gradients(states)
         return x
 
 
@@ -117,7 +117,12 @@ class _Cascade(nn.Module):
         return known + damping[:, None, None] * (x + phase * change.reshape(x.shape))
 
 
-def _bound_gradients(states: list[Tensor]) -> None:
+def damping_for(usual: Tensor, sigma: Tensor) -> Tensor:
+    """λ = λ₁ (σ₀/0.01)^1.5, (slice,), with σ₀ within bounds."""
+    return usual * (sigma.clamp(*_NOISE) / _USUAL) ** 1.5
+
+
+def bound_gradients(states: list[Tensor]) -> None:
     """Bound the gradient in each state of an iteration, for each slice, by the norm of the gradient in the last one."""
     *earlier, last = states
     if not last.requires_grad:

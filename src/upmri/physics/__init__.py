@@ -6,18 +6,23 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from upmri.physics.dynamic_masks import frame_lines
+    from upmri.physics.dynamic_scans import simulate_series
     from upmri.physics.operator import IdentityOperator, Operator
     from upmri.physics.problem import Problem
     from upmri.physics.sense import SenseOperator
 
-__all__ = ["IdentityOperator", "Operator", "Problem", "SenseOperator"]
+__all__ = ["IdentityOperator", "Operator", "Problem", "SenseOperator", "frame_lines", "simulate_series"]
 
 _MODULES = {
-    "coils", "contrast", "derivatives", "epi", "espirit", "fourier", "frames", "joint", "map_quality", "maps",
-    "masks", "nlinv", "operator", "partial_fourier", "phantom", "phase_constraint", "problem", "receive_array",
-    "refine_maps", "sense", "simulate", "solve", "tensors", "wavelet"
+    "coils", "contrast", "derivatives", "dynamic_masks", "dynamic_scans", "epi", "espirit", "fourier", "frames", "joint",
+    "map_quality", "maps", "masks", "nlinv", "operator", "partial_fourier", "phantom", "phase_constraint", "problem",
+    "receive_array", "refine_maps", "sense", "simulate", "solve", "tensors", "time_average", "total_variation", "wavelet"
 }  # fmt: skip
-_NAMES = {"IdentityOperator": "operator", "Operator": "operator", "Problem": "problem", "SenseOperator": "sense"}
+_NAMES = {
+    "IdentityOperator": "operator", "Operator": "operator", "Problem": "problem", "SenseOperator": "sense",
+    "frame_lines": "dynamic_masks", "simulate_series": "dynamic_scans"
+}  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

@@ -78,7 +78,7 @@ def random_lines(
             + (", or counting='excluded'" if counting == "included" else ""),
             field="acs",
         )
-    mask = _centre_lines(width, acs)
+    mask = centre_lines(width, acs)
     free = (~mask[0]).nonzero().flatten()
     mask[0, free[torch.randperm(len(free), generator=_generator(seed))[:outer]]] = True
     return mask
@@ -94,7 +94,7 @@ def equispaced(width: int, acceleration: int, acs: int | None = None, offset: in
         raise InputError(f"expected a whole number for equispaced lines, got {acceleration:g}", field="acceleration")
     if not 0 <= offset < min(acceleration, width):
         raise InputError(f"expected 0 ≤ offset < {min(int(acceleration), width)}, got {offset}", field="offset")
-    mask = _centre_lines(width, default_acs(width, acceleration) if acs is None else acs)
+    mask = centre_lines(width, default_acs(width, acceleration) if acs is None else acs)
     mask[0, offset :: int(acceleration)] = True
     return mask
 
@@ -249,7 +249,8 @@ def _centre_out(length: int) -> list[int]:
     return sorted(range(length), key=lambda i: 2 * abs(i - (length - 1) / 2) - (i - length / 2 >= 0) / 2)
 
 
-def _centre_lines(width: int, acs: int) -> Tensor:
+def centre_lines(width: int, acs: int) -> Tensor:
+    """Return the ``acs`` central lines out of ``width``, bool (1, W)."""
     mask = torch.zeros(1, width, dtype=torch.bool)
     mask[0, _centred(width, acs)] = True
     return mask

@@ -19,6 +19,7 @@ from upmri.physics.operator import Operator
 from upmri.physics.sense import SenseOperator
 from upmri.physics.simulate import complex_normal
 from upmri.physics.tensors import Array, as_tensor
+from upmri.physics.time_average import average_image, to_frames
 
 
 class Problem:
@@ -46,6 +47,10 @@ class Problem:
         Random seed of each slice; one number is taken for all slices.
     step
         Number of the training step.
+    frames
+        Number of consecutive slices that show one place at different times, a series; 1 for slices of a volume. The
+        frames of a series have the same coil maps and one scale, the 99.9th percentile of their average image
+        (:func:`upmri.physics.time_average.average_image`).
 
     Examples
     --------
@@ -67,8 +72,13 @@ class Problem:
         scaled: bool = False,
         seeds: int | Sequence[int] = 0,
         step: int = 0,
+        frames: int = 1,
     ) -> None:
-        self.operator, self.step = operator, step
+        self.operator, self.step, self.frames = operator, step, frames
+        if frames < 1 or operator.shape[0] % frames:
+            raise InputError(
+                f"expected a number by which {operator.shape[0]} slices divide, got {frames}", field="frames"
+            )
         self.seeds = _each_slice(seeds, operator.shape[0])
         self._kspace = None if kspace is None else as_tensor(kspace)
         self._reference = None if reference is None else as_tensor(reference)
@@ -81,7 +91,9 @@ class Problem:
         return cls.from_scans([scan], device, seed)
 
     @classmethod
-    def from_scans(cls, scans: Sequence[Scan], device: torch.device | str = "cpu", seed: int = 0) -> Problem:
+    def from_scans(
+        cls, scans: Sequence[Scan], device: torch.device | str = "cpu", seed: int = 0, *, frames: int = 1
+    ) -> Problem:
         """Return the problem of all slices of scans of the same shape; every slice gets the same seed.
 
         Coil maps are those of the scans, or estimates on the device, from the calibration lines of each slice or, where
@@ -112,16 +124,17 @@ class Problem:
             sigma=sigma,
             reference=torch.cat(reference) if len(reference) == len(scans) else None,
             seeds=seed,
+            frames=frames,
         )
         problem.maps_from = tuple(ways)
         return problem
 
     @classmethod
     def from_adjoint(
-        cls, operator: Operator, adjoint: Array, sigma: float | Tensor, *, scaled: bool = False
+        cls, operator: Operator, adjoint: Array, sigma: float | Tensor, *, scaled: bool = False, frames: int = 1
     ) -> Problem:
         """Return a problem with A*y, (slice, H, W), instead of the data; most methods need only A*y."""
-        problem = cls(operator, None, sigma=sigma, scaled=scaled)
+        problem = cls(operator, None, sigma=sigma, scaled=scaled, frames=frames)
         problem._combined = as_tensor(adjoint)
         return problem
 
@@ -138,7 +151,10 @@ class Problem:
         """Units of the data per unit of the problem, (slice,)."""
         if self._scaled:
             return torch.ones(len(self), dtype=self._combined.real.dtype, device=self.device)
-        peak = _near_peak(self._combined.abs().flatten(1))
+        image = self._combined
+        if self.frames > 1:  # a frame alone may have no line near DC
+            image = average_image(self.operator, image, self.frames)
+        peak = to_frames(_near_peak(image.abs().flatten(1)), self.frames)
         return torch.where(peak > 0, peak, 1)
 
     @cached_property
@@ -207,6 +223,7 @@ class Problem:
             scaled=True,
             seeds=self.seeds,
             step=self.step,
+            frames=self.frames,
         )
 
     def with_seeds(self, seeds: int | Sequence[int]) -> Problem:

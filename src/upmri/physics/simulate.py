@@ -82,7 +82,7 @@ def simulate(
     """
     if not (math.isfinite(noise) and noise >= 0):
         raise InputError(f"expected a finite σ₀ ≥ 0, got {noise}", field="noise")
-    x, scale = _normalised(image)
+    x, scale = normalised(image)
     n, h, w = x.shape
     volume = pattern != "lines" and n > 1
     if acs is None:
@@ -249,7 +249,7 @@ def complex_normal(shape: tuple[int, ...], generator: torch.Generator, *, sigma:
     return sigma * torch.randn(shape, dtype=torch.complex64, generator=generator, device=generator.device)
 
 
-def _normalised(image: ArrayLike | Tensor) -> tuple[Tensor, float]:
+def normalised(image: ArrayLike | Tensor) -> tuple[Tensor, float]:
     """Return the image over its 99.9th percentile, a real or complex tensor (slice, H, W), and that percentile."""
     array = image.detach().cpu().numpy() if isinstance(image, Tensor) else np.asarray(image)
     if array.dtype.kind not in "uifc":

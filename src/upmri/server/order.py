@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from upmri.core.errors import InputError
 from upmri.inference.choice import build_method
 from upmri.learning.adaptation import AdaptationPlan
+from upmri.methods.registry import find_method
 from upmri.server.limits import Limits, RefusedError
 from upmri.weights.catalogue import available
 
@@ -107,6 +108,13 @@ def parse_order(text: str, default: Order, allowed: tuple[str, ...], limits: Lim
 
 def check_order(order: Order) -> None:
     """Refuse settings that the method does not have, and weights that are not available by that name."""
+    if find_method(order.method).dynamic:
+        raise RefusedError(
+            "config",
+            f"{order.method} needs all frames of a place together, and the server reconstructs each frame when it is "
+            "complete; use upmri recon",
+            field="method",
+        )
     settings = order.settings
     model = settings.pop("model", None)
     known = available(order.method)

@@ -11,7 +11,7 @@ import warnings
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -20,6 +20,33 @@ from upmri.core.errors import InputError
 from upmri.physics.fourier import mirror
 from upmri.physics.problem import Problem
 from upmri.physics.sense import SenseOperator
+
+
+class Batches(Protocol):
+    """What the training loop needs of its data: batches for the steps, and all of it for validation."""
+
+    coils: int
+
+    @property
+    def names(self) -> str:
+        """Names of all of the data, which depend on their content."""
+        ...
+
+    def __len__(self) -> int: ...
+
+    def warn(self) -> None:
+        """Warn of what cannot be learned from the data."""
+
+    def need_references(self) -> None:
+        """Refuse data without references."""
+
+    def batch(self, step: int, size: int, seed: int, *, flips: bool, rank: int = 0, world: int = 1) -> Problem:
+        """Return this process's share of the batch of a step."""
+        ...
+
+    def all(self, size: int) -> Iterator[Problem]:
+        """Yield all of the data once, always the same."""
+        ...
 
 
 class PreparedSlices:
@@ -90,7 +117,7 @@ class PreparedSlices:
     def batch(self, step: int, size: int, seed: int, *, flips: bool, rank: int = 0, world: int = 1) -> Problem:
         """Return this process's share of the batch of a step."""
         epoch, position = divmod(step, self.epoch(size))
-        order = torch.Generator().manual_seed(_seed(seed, "epoch", epoch))
+        order = torch.Generator().manual_seed(seed_of(seed, "epoch", epoch))
         batches = []
         for group in self.groups:
             shuffled = [group[i] for i in torch.randperm(len(group), generator=order).tolist()]
@@ -99,7 +126,7 @@ class PreparedSlices:
         chosen = batches[int(torch.randperm(len(batches), generator=order)[position])]
         share = size // world
         first = rank * share
-        seeds = [_seed(seed, step, first + i) for i in range(share)]
+        seeds = [seed_of(seed, step, first + i) for i in range(share)]
         return self.collect(chosen[first : first + share], seeds, flips=flips, step=step)
 
     def all(self, size: int) -> Iterator[Problem]:
@@ -145,7 +172,7 @@ def _flip(tensor: Tensor, axis: int, which: Tensor) -> Tensor:
     return torch.where(which.reshape(-1, *(1,) * (tensor.ndim - 1)), mirror(tensor, axis), tensor)
 
 
-def _seed(*parts: Any) -> int:
+def seed_of(*parts: Any) -> int:
     """Return a seed made from numbers and words, the same on every machine.
 
     It has 62 bits, of which the lowest is 0: seed + 1 is free for another purpose.

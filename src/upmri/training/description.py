@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from upmri.training.config import TrainConfig
-from upmri.training.data import PreparedSlices
+from upmri.training.data import Batches
 from upmri.weights.catalogue import read_card
 
 _DATA = ("accelerations", "noise", "anatomy", "varied", "part")
@@ -18,7 +18,7 @@ _TRAINING = (
 
 def training_card(
     config: TrainConfig,
-    slices: PreparedSlices,
+    slices: Batches,
     seconds: float,
     validation: Mapping[str, Any] | None,
     kept: Mapping[str, float] | None,

@@ -23,12 +23,13 @@ from upmri.methods.learned import Learned
 from upmri.methods.registry import find_method
 from upmri.training import checkpoint
 from upmri.training.config import TrainConfig, read_config
-from upmri.training.data import PreparedSlices
+from upmri.training.data import Batches, PreparedSlices
 from upmri.training.description import training_card
 from upmri.training.distributed import PassNetwork, Process
 from upmri.training.interrupt import SignalWatch, TrainingInterrupted
 from upmri.training.log import TrainingLog
 from upmri.training.prepare import prepare
+from upmri.training.simulated_series import SimulatedSeries
 from upmri.training.validation import validate
 from upmri.weights.catalogue import find_weights
 from upmri.weights.files import load_prior, save_weights
@@ -86,7 +87,7 @@ def train(
     atomic.make_folder(folder)
     with checkpoint.run_lock(folder) if process.leads else nullcontext():
         checkpoint.check(folder, resume)  # once more, now that no other training can change it
-        run = _Run(config, method, objective, process, *_data(config, process, progress))
+        run = _Run(config, method, objective, process, *_data(config, method, process, progress))
         with (
             bar("training", config.steps - run.step, shown=progress and process.leads) as advance,
             SignalWatch(active=process.world == 1) as watch,
@@ -109,8 +110,8 @@ class _Run:
         method: type[Learned],
         objective: Objective,
         process: Process,
-        slices: PreparedSlices,
-        validation: PreparedSlices | None,
+        slices: Batches,
+        validation: Batches | None,
     ) -> None:
         if objective.supervised:
             slices.need_references()
@@ -271,21 +272,32 @@ def _network(config: TrainConfig, objective: Objective, process: Process) -> nn.
     return network
 
 
-def _data(config: TrainConfig, process: Process, progress: bool) -> tuple[PreparedSlices, PreparedSlices | None]:
-    """Prepare slices for training and validation: the first process does it, the others wait and read them."""
+def _data(
+    config: TrainConfig, method: type[Learned], process: Process, progress: bool
+) -> tuple[Batches, Batches | None]:
+    """Prepare slices for training and validation: the first process does it, the others wait and read them.
+
+    Series for dynamic methods are simulated on the device during training.
+    """
+    if method.dynamic:
+        validation = config.validation
+        return (
+            SimulatedSeries(config.train, process.device),
+            None if validation is None else SimulatedSeries(validation, process.device),
+        )
     cache = Path(config.cache or Path(config.output) / "cache")
-    found: list[PreparedSlices | None] = []
+    found: list[Batches | None] = []
     for turn in (True, False):
         if process.leads == turn:
             for data in (config.train, config.validation):
                 files = [] if data is None else prepare(data, cache, workers=config.workers, progress=progress)
                 found.append(PreparedSlices(files, process.device, resident=config.resident) if files else None)
         process.wait()
-    train_, validation = found
+    train_, held = found
     assert train_ is not None  # noqa: S101  `prepare` refuses to find nothing
     if process.leads:
         train_.warn()
-    return train_, validation
+    return train_, held
 
 
 def _schedule(step: int, config: TrainConfig) -> float:

@@ -360,6 +360,20 @@ def test_samples_play_and_stop(browser):
     assert browser.text("#sample-number") == stopped
 
 
+def test_frames_play_and_stop(driver, tmp_path):
+    """Two places, whose frames lie in turn: the place that is shown plays."""
+    frames = [{"slice": i % 2, "phase": i // 2} for i in range(SLICES)]
+    browser = Browser(driver).open(write_report(results(meta={"frames": frames}), tmp_path / "beat.html"))
+    browser.run("document.getElementById('play').click()")
+    for number in (3, 5, 1) if browser.slice() % 2 else (2, 4):
+        browser.wait("return document.getElementById('slice-number').textContent === arguments[0]", f"{number} of 5")
+    browser.run("document.getElementById('play').click()")
+    stopped = browser.text("#slice-number")
+    time.sleep(0.3)
+    assert browser.text("#slice-number") == stopped
+    assert browser.complaints() == []
+
+
 def test_mask_can_be_hidden(browser):
     browser.press("6")
     panels = browser.panels()

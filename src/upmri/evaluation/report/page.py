@@ -158,6 +158,7 @@ def _described(study: Study, packed: PackedPlanes, start: int) -> dict[str, Any]
         "deviation": study.deviation,
         "facts": study.facts,
         "meta": study.meta,
+        "nextFrame": study.next_frame,
         "leftOut": packed.left_out,
         "arrays": packed.arrays,
         "measured": packed.measured or None,

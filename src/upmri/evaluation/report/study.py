@@ -25,6 +25,7 @@ from upmri.evaluation.report.pictures import (
     white_of,
 )
 from upmri.formats.source import SliceSelection
+from upmri.physics.frames import places
 
 Result = Reconstruction | str | Path
 
@@ -44,6 +45,7 @@ class Study:
     measured: Measured | None
     facts: Pairs
     meta: Pairs
+    next_frame: list[int] | None  # of each slice of a dynamic scan, the slice that shows its place next
 
 
 def gather_study(
@@ -64,6 +66,7 @@ def gather_study(
                 field="results",
             )
     measured, found = (None, None) if scan is None else draw_scan(scan, slices, shape, axes)
+    meta = next((rec.meta for _, rec in named if rec.meta), {})
     reference = _reference(named, found)
     spacing = _spacing(named)
     shown = first.image if reference is None else reference
@@ -82,7 +85,8 @@ def gather_study(
         pictures=pictures,
         measured=measured,
         facts=_facts(shape, spacing) + ([] if measured is None else measured.facts),
-        meta=_listed(next((rec.meta for _, rec in named if rec.meta), {})),
+        meta=_listed(meta),
+        next_frame=_next_frame(meta, shape[0]),
     )
 
 
@@ -172,3 +176,15 @@ def _listed(values: dict[str, Any]) -> Pairs:
     except RecursionError:
         return [("…", "nested too deeply to be shown")]
     return pairs if len(pairs) <= _MOST else [*pairs[:_MOST], ("…", f"{len(pairs) - _MOST} more")]
+
+
+def _next_frame(meta: dict[str, Any], slices: int) -> list[int] | None:
+    """Return, for each slice, the next one of the same place, after the last its first; None without frames."""
+    place_of = places(meta, slices)
+    if place_of is None:
+        return None
+    following = range(1, slices + 1)
+    return [
+        next(other % slices for other in (i + step for step in following) if place_of[other % slices] == place_of[i])
+        for i in range(slices)
+    ]

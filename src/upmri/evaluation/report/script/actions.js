@@ -11,7 +11,7 @@ function goTo(slice) {
 
 function show(view) {
   if (!available.includes(view)) return;
-  if (view !== "samples") play(false);
+  play(false);
   state.view = view;
   for (const button of $("views").children) button.setAttribute("aria-pressed", button.dataset.view === view);
   buildOptions();
@@ -84,7 +84,8 @@ let playing = null;
 
 function play(on) {
   clearInterval(playing);
-  playing = on ? setInterval(() => stepSample(1), 160) : null;
+  const step = state.view === "samples" ? () => stepSample(1) : () => goTo(study.nextFrame[state.slice]);
+  playing = on ? setInterval(step, state.view === "samples" ? 160 : 60) : null;
   if ($("play")) press("play", on);
 }
 
@@ -154,6 +155,11 @@ function buildOptions() {
       button("›", "Next sample (.)", () => stepSample(1)),
       make("output", { id: "sample-number", textContent: `${state.sample + 1} / ${sampleCount}` }),
     );
+  }
+  if (state.view !== "samples" && study.nextFrame) {
+    const start = button("Play", "Play or stop the frames (space)", () => play(playing === null), false);
+    start.id = "play";
+    parts.push(start);
   }
   if (state.view === "kspace" && measured) {
     parts.push(toggle("mask", "Mask", "Mark what was not sampled in blue (x)", state, "mask", invalidate));

@@ -84,7 +84,7 @@ const KEYS = {
   x: () => $("mask")?.click(),
   "[": () => sensitivity(1 / 1.25),
   "]": () => sensitivity(1.25),
-  " ": () => state.view === "samples" && play(playing === null),
+  " ": () => $("play")?.click(),
   ",": () => sampleCount && stepSample(-1),
   ".": () => sampleCount && stepSample(1),
   "+": () => zoomBy(1.25),
@@ -156,6 +156,7 @@ const HELP = {
     ["?", "this help"],
   ],
   Show: available.map((view, index) => [String(index + 1), VIEWS[view].label]),
+  ...(study.nextFrame && { Frames: [["space", "play, stop"]] }),
   ...(sampleCount && { Samples: [["space", "play, stop"], [",  .", "previous, next"]] }),
   ...(measured && { "k-space": [["x", "mark what was not sampled"]] }),
 };

@@ -1,0 +1,94 @@
+"""Dynamic scans by methods that see time: the frames of each place together, one place after another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import replace
+
+import torch
+
+from upmri.core.errors import InputError
+from upmri.core.parallel import in_threads
+from upmri.core.scan import Scan
+from upmri.core.stages import stage
+from upmri.inference.batches import kind
+from upmri.inference.scan_session import Session
+from upmri.methods.base import Estimate
+from upmri.physics.coils import estimate_noise
+from upmri.physics.frames import Average, places
+from upmri.physics.maps import choose_maps
+from upmri.physics.problem import Problem
+from upmri.physics.quality import repair
+
+
+def frames_of_places(meta: dict[str, object], count: int) -> list[list[int]]:
+    """Return the numbers of the slices of each place, by the ``meta`` of a scan of ``count`` slices.
+
+    One slice alone is a series of one frame. Several slices that are not named as frames of anything are refused.
+    """
+    if count == 1:
+        return [[0]]
+    place_of = places(meta, count)
+    if place_of is None:
+        raise InputError(
+            f"nothing says which of the {count} slices are frames of one place; a method over time needs all frames of "
+            'a file that names them, or a scan with meta={"axes": {"frame": …, "slice": …}}, slowest first',
+            field="meta",
+        )
+    return [[i for i, place in enumerate(place_of) if place == wanted] for wanted in range(max(place_of) + 1)]
+
+
+def in_series(
+    session: Session, read: Callable[[int], Scan], count: int
+) -> Generator[tuple[Sequence[int], list[Scan], Estimate]]:
+    """Yield the slices of each place by their numbers, and their images; only one series is in memory.
+
+    Parameters
+    ----------
+    session
+        Session with a dynamic method.
+    read
+        Function that returns one slice by its number.
+    count
+        Number of slices.
+    """
+    for numbers in frames_of_places(read(0).meta, count):
+        with stage("reading"):
+            scans = [read(number) for number in numbers]
+        yield numbers, scans, _reconstruct(session, scans)
+
+
+def _reconstruct(session: Session, scans: Sequence[Scan]) -> Estimate:
+    """Reconstruct the frames of one place; frames without samples are 0, and are not used."""
+    if len({kind(scan) for scan in scans}) > 1:
+        raise InputError("expected frames of one shape, all with maps or none", field="kspace")
+    with stage("coil check"):
+        repaired = in_threads(repair, scans)
+    for scan, notes in repaired:
+        session.findings.note(len(scan), notes)
+    sampled = torch.tensor([bool(scan.mask.any()) for scan in scans])
+    shape = (len(scans), *scans[0].matrix)
+    if not bool(sampled.any()):
+        return Estimate(torch.zeros(shape, dtype=scans[0].kspace.dtype))
+    used = [scan for (scan, _), some in zip(repaired, sampled.tolist(), strict=True) if some]
+    made = session.estimate(_problem(used, session.device, session.seed))
+    image = torch.zeros(shape, dtype=made.image.dtype)
+    image[sampled] = made.image
+    return Estimate(image)
+
+
+def _problem(scans: Sequence[Scan], device: torch.device, seed: int) -> Problem:
+    """The problem of a series: one noise level, and one set of maps, from the average over time if there is none."""
+    if any(scan.noise is None for scan in scans):
+        level = float(torch.cat(in_threads(estimate_noise, scans)).median())
+        scans = [replace(scan, noise=level) for scan in scans]
+    if scans[0].maps is None:
+        with stage("coil maps"):
+            average = Average()
+            for scan in scans:
+                average.add(0, scan.kspace[0].to(device), scan.mask[0].to(device))
+            kspace, mask = average(0)
+            maps, ways = choose_maps(kspace[None], mask[None])
+        way = {"calibration lines": "average over time"}.get(ways[0], ways[0])
+        scans = [replace(scan, maps=maps.cpu(), meta=scan.meta | {"maps_from": way}) for scan in scans]
+    return Problem.from_scans(scans, device, seed, frames=len(scans))

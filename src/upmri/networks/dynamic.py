@@ -1,0 +1,194 @@
+"""The network of ``cine``: a U-Net that sees neighbouring frames, between exact data consistencies of all frames."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import torch
+import torch.nn.functional as nnf
+from torch import Tensor, nn
+
+from upmri.core.stages import stage
+from upmri.networks.cnn import last_convolution
+from upmri.networks.layers import ConvNormReLU, halve, join
+from upmri.networks.replay import replay
+from upmri.networks.unrolled import ACCURACY, bound_gradients, damping_for, smooth_phase_of
+from upmri.physics.operator import Operator
+from upmri.physics.time_average import average_image, by_series, to_frames
+from upmri.physics.total_variation import smooth_over_time
+
+# Largest logarithm of a threshold, in units of the noise level.
+_MOST = 6.0
+# Smallest root mean square of what moves, for a series that does not.
+_LEAST = 1e-6
+
+
+class Dynamic(nn.Module):
+    """Network D(A*y, σ₀) for whole series: K cascades with one shared U-Net U over space and time, and one damping λ.
+
+    The start is the image of all frames together, x̄ (:func:`upmri.physics.time_average.average_image`), corrected by
+    the lines of each frame t; each cascade adds the output of the U-Net and restores data consistency:
+
+        x_t = (N_t + λI)⁻¹ (A_t* y_t + λ x̄),
+        (u, w) = U(φ̄ (x − m)/s, φ̄ m, σ₀/s),    z = Π (φ s u + prox_{σ₀ exp(w)}(x)),
+        x_t = (N_t + λI)⁻¹ (A_t* y_t + λ z_t).
+
+    The U-Net gives an image u and, for every pixel and frame, the threshold σ₀ exp(w) of total variation over time,
+    whose proximal map (:func:`upmri.physics.total_variation.smooth_over_time`) removes small changes and keeps large
+    ones. m is the mean of x over time, so that x − m is what moves, s its root mean square over the series, and φ the
+    phase factor of m after a low-pass filter, the same for all frames. What moves is small beside m: without s, the
+    U-Net would hardly see it. Π is 1 on the support of the object. λ depends on σ₀ as in
+    :class:`~upmri.networks.unrolled.Unrolled`. u and w are 0 before training: the untrained network is a classical
+    reconstruction with total variation over time, of few steps. Gradients are bounded as in that network.
+
+    Parameters
+    ----------
+    cascades
+        Number of cascades K.
+    width
+        Channels at the first of three levels of the U-Net; the others have 2 and 3 times as many.
+    damping
+        Initial λ₁. Its logarithm is the trained parameter.
+    periodic
+        Whether the first frame follows the last one, as in heart beats put together from several; otherwise the frame
+        before the first is the first, and that after the last is the last.
+    """
+
+    def __init__(self, *, cascades: int = 6, width: int = 32, damping: float = 0.3, periodic: bool = True) -> None:
+        super().__init__()
+        self.cascades, self.periodic = cascades, periodic
+        self.network = TimeUNet(width, outputs=3)
+        self.log_damping = nn.Parameter(torch.tensor(damping).log())
+        self._cascades: dict[int, _Cascade] = {}  # by the number of frames; no submodules, as they share the U-Net
+
+    def forward(self, operator: Operator, adjoint: Tensor, sigma: Tensor, frames: int) -> Tensor:
+        """Predict the frames.
+
+        Parameters
+        ----------
+        operator, adjoint
+            Operator A and data A*y, (series · frame, H, W).
+        sigma
+            Noise level σ₀, (series · frame,).
+        frames
+            Number of frames of each series.
+
+        Returns
+        -------
+        Tensor
+            Images (series · frame, H, W).
+        """
+        damping = damping_for(self.log_damping.exp(), sigma)
+        support = operator.support
+        accuracy = 0.0 if torch.is_grad_enabled() else ACCURACY
+        with stage("solves"):
+            mean = to_frames(average_image(operator, adjoint, frames), frames)
+            x = operator.solve(adjoint + damping[:, None, None] * mean, damping, accuracy=accuracy, start=mean)
+        cascade = self._cascades.setdefault(frames, _Cascade(self.network, frames, self.periodic))
+        cascade.network = self.network
+        states = [x]  # later ones are kept only where gradients need them
+        for _ in range(self.cascades):
+            with stage("U-Net"):
+                rhs = replay(cascade, x, adjoint, support, damping, sigma)
+            with stage("solves"):
+                x = operator.solve(rhs, damping, accuracy=accuracy, start=x)
+            if x.requires_grad:
+                states.append(x)
+        bound_gradients(states)
+        return x
+
+
+class _Cascade(nn.Module):
+    """Right-hand side A*y + λ z of a cascade."""
+
+    def __init__(self, network: nn.Module, frames: int, periodic: bool) -> None:
+        super().__init__()
+        self.network, self.frames, self.periodic = network, frames, periodic
+
+    def forward(self, x: Tensor, adjoint: Tensor, support: Tensor, damping: Tensor, sigma: Tensor) -> Tensor:
+        average = by_series(x, self.frames).mean(1)
+        mean = to_frames(average, self.frames)
+        phase = support * to_frames(smooth_phase_of(average), self.frames)
+        size = to_frames(_size(by_series(x - mean, self.frames)), self.frames)
+        pairs = torch.stack([(x - mean) / size, mean], -1) * phase.conj()[..., None]
+        level = (sigma[:, None, None] / size).expand(x.shape)[..., None]
+        channels = torch.cat([torch.view_as_real(pairs).flatten(3), level], -1).permute(0, 3, 1, 2)  # last in memory
+        weight = next(self.network.parameters())
+        found = self.network(channels.to(weight.dtype), self.frames, self.periodic).to(x.real.dtype)
+        change = torch.view_as_complex(found[:, :2].permute(0, 2, 3, 1).contiguous())
+        threshold = sigma[:, None, None] * found[:, 2].clamp(-_MOST, _MOST).exp()
+        filtered, _ = smooth_over_time(x, self.frames, threshold, periodic=self.periodic)
+        return adjoint + damping[:, None, None] * support * (filtered + size * phase * change)
+
+
+@torch.no_grad()
+def _size(moving: Tensor) -> Tensor:
+    """Root mean square of what moves, (series, frame, H, W), for each series, (series, 1, 1); without gradient."""
+    return moving.abs().square().mean((1, 2, 3)).sqrt().clamp_min(_LEAST)[:, None, None]
+
+
+class TimeUNet(nn.Module):
+    """U-Net over space and time, (series · frame, inputs, H, W) → (series · frame, outputs, H, W), for any H×W.
+
+    As :class:`upmri.networks.cnn.UNet`, with a convolution over three frames between the two of 3×3 pixels of each
+    stage: its weights are apart in space and time, (2+1)-D.
+
+    Parameters
+    ----------
+    width, multipliers
+        Channels of the first level, and their multiples at each level.
+    inputs, outputs
+        Number of input and output channels.
+    """
+
+    def __init__(
+        self, width: int = 32, multipliers: tuple[int, ...] = (1, 2, 3), *, inputs: int = 5, outputs: int = 2
+    ) -> None:
+        super().__init__()
+        levels = [width * m for m in multipliers]
+        self.down = nn.ModuleList(_TimeStage(i, o) for i, o in zip([inputs, *levels[:-1]], levels, strict=True))
+        self.up = nn.ModuleList(_TimeStage(low + high, high) for high, low in pairwise(levels))
+        self.out = last_convolution(width, 1, outputs)
+
+    def forward(self, x: Tensor, frames: int, periodic: bool = True) -> Tensor:
+        """Output (series · frame, outputs, H, W)."""
+        height, width = x.shape[-2:]
+        grid = 2 ** len(self.up)
+        if height % grid or width % grid:
+            x = nnf.pad(x, (0, -width % grid, 0, -height % grid))
+        levels: list[Tensor] = []
+        for part in self.down:
+            x = part(halve(x) if levels else x, frames, periodic)
+            levels.append(x)
+        x = levels.pop()
+        for part in reversed(self.up):
+            x = part(join(x, levels.pop()), frames, periodic)
+        out: Tensor = self.out(x)
+        return out[..., :height, :width]
+
+
+class _TimeStage(nn.Module):
+    """A convolution over 3×3 pixels, one over three frames beside an identity, and another over 3×3 pixels."""
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__()
+        self.first = ConvNormReLU(inputs, outputs)
+        self.time = ConvNormReLU(3 * outputs, outputs, 1)
+        self.second = ConvNormReLU(outputs, outputs)
+
+    def forward(self, x: Tensor, frames: int, periodic: bool) -> Tensor:
+        x = self.first(x)
+        x = x + self.time(with_neighbours(x, frames, periodic))
+        out: Tensor = self.second(x)
+        return out
+
+
+def with_neighbours(x: Tensor, frames: int, periodic: bool) -> Tensor:
+    """Channels of the frame before, of the frame and of the frame after: (series · frame, 3·channel, H, W)."""
+    now = by_series(x.permute(0, 2, 3, 1), frames)  # channels last, as they are in memory
+    if periodic:
+        before, after = now.roll(1, 1), now.roll(-1, 1)
+    else:
+        before = torch.cat([now[:, :1], now[:, :-1]], 1)
+        after = torch.cat([now[:, 1:], now[:, -1:]], 1)
+    return torch.cat([before, now, after], -1).flatten(0, 1).permute(0, 3, 1, 2)

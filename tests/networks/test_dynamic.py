@@ -1,0 +1,128 @@
+"""The network of cine: its start by dense algebra, frames in a circle, series apart, gradients."""
+
+import pytest
+import torch
+
+from upmri.networks.dynamic import Dynamic, with_neighbours
+from upmri.physics.sense import SenseOperator
+from upmri.physics.time_average import average_image, to_frames
+from upmri.physics.total_variation import smooth_over_time
+
+FRAMES, SERIES = 4, 2
+SIGMA = torch.full((SERIES * FRAMES,), 0.01)
+
+
+@pytest.fixture
+def problem(rng):
+    maps = rng(SERIES, 3, 12, 16, dtype=torch.complex64)
+    maps = maps / maps.abs().square().sum(1, keepdim=True).sqrt()
+    mask = torch.rand(SERIES * FRAMES, 1, 16, generator=torch.Generator().manual_seed(0)) < 0.4
+    operator = SenseOperator(to_frames(maps, FRAMES), mask)
+    return operator, operator.normal(rng(SERIES * FRAMES, 12, 16, dtype=torch.complex64))
+
+
+def network(trained=True, **settings):
+    torch.manual_seed(0)
+    made = Dynamic(**{"cascades": 2, "width": 4} | settings)
+    if trained:
+        torch.nn.init.normal_(made.network.out.weight, std=0.3)
+    return made.eval()
+
+
+def turned(operator, frames):
+    """The operator with the slices in another order."""
+    return SenseOperator(operator.maps[frames], operator.mask[frames])
+
+
+def test_an_untrained_network_corrects_the_average_by_the_data(problem):
+    operator, adjoint = problem
+    found = network(trained=False, damping=0.3)(operator, adjoint, SIGMA, FRAMES)
+    x = to_frames(average_image(operator, adjoint, FRAMES), FRAMES)
+    x = operator.solve(adjoint + 0.3 * x, 0.3)
+    for _ in range(2):
+        smooth, _ = smooth_over_time(x, FRAMES, SIGMA[:, None, None])
+        x = operator.solve(adjoint + 0.3 * smooth, 0.3)
+    assert torch.allclose(found, x, atol=1e-4)
+
+
+@torch.no_grad()
+def test_series_do_not_mix(problem):
+    operator, adjoint = problem
+    model, first = network(), list(range(FRAMES))
+    alone = model(turned(operator, first), adjoint[first], SIGMA[first], FRAMES)
+    assert torch.allclose(alone, model(operator, adjoint, SIGMA, FRAMES)[first], atol=1e-5)
+
+
+@torch.no_grad()
+def test_frames_are_in_a_circle_if_the_series_is_periodic(problem):
+    operator, adjoint = problem
+    order = [1, 2, 3, 0]
+    operator, adjoint, sigma = turned(operator, range(FRAMES)), adjoint[:FRAMES], SIGMA[:FRAMES]
+    for periodic in (True, False):
+        model = network(periodic=periodic)
+        straight = model(operator, adjoint, sigma, FRAMES)
+        rolled = model(turned(operator, order), adjoint[order], sigma, FRAMES)
+        assert torch.allclose(rolled, straight[order], atol=1e-4) == periodic
+
+
+@torch.no_grad()
+def test_a_frame_depends_on_the_others(problem):
+    operator, adjoint = problem
+    model, changed = network(), adjoint.clone()
+    changed[1] *= 1.5
+    difference = (model(operator, changed, SIGMA, FRAMES) - model(operator, adjoint, SIGMA, FRAMES)).abs().amax((1, 2))
+    assert (difference[:FRAMES] > 1e-3).all()
+    assert (difference[FRAMES:] == 0).all()
+
+
+@torch.no_grad()
+def test_a_phase_factor_of_the_data_is_one_of_the_image(problem):
+    operator, adjoint = problem
+    model, factor = network(), torch.polar(torch.tensor(1.0), torch.tensor(0.7))
+    expected = factor * model(operator, adjoint, SIGMA, FRAMES)
+    assert torch.allclose(model(operator, factor * adjoint, SIGMA, FRAMES), expected, atol=1e-4)
+
+
+def test_one_frame_is_a_series_too(problem):
+    operator, adjoint = problem
+    assert network()(operator, adjoint, SIGMA, 1).shape == adjoint.shape
+
+
+def test_all_weights_get_gradients(problem):
+    operator, adjoint = problem
+    model = network().train()
+    model(operator, adjoint, SIGMA, FRAMES).abs().square().sum().backward()
+    for name, weight in model.named_parameters():
+        assert weight.grad is not None, name
+        assert weight.grad.isfinite().all(), name
+    assert model.log_damping.grad != 0
+
+
+def test_any_operator_serves(rng, assert_any_operator_serves):
+    maps = rng(1, 3, 12, 16, dtype=torch.complex64)
+    maps = maps / maps.abs().square().sum(1, keepdim=True).sqrt()
+    mask = torch.rand(1, 1, 16, generator=torch.Generator().manual_seed(1)) < 0.6
+    sense = SenseOperator(to_frames(maps, 3), mask)
+    x = rng(3, 12, 16, dtype=torch.complex64)
+
+    def evaluate(model, operator):
+        return model(operator, operator.normal(x), SIGMA[:3], 3)
+
+    assert_any_operator_serves(network(), sense, evaluate, tolerance=0.03)
+
+
+def test_neighbours():
+    x = torch.arange(6.0).reshape(6, 1, 1, 1)
+    assert with_neighbours(x, 3, periodic=True).flatten(1).tolist() == [
+        [2, 0, 1], [0, 1, 2], [1, 2, 0], [5, 3, 4], [3, 4, 5], [4, 5, 3]
+    ]  # fmt: skip
+    assert with_neighbours(x, 3, periodic=False).flatten(1).tolist() == [
+        [0, 0, 1], [0, 1, 2], [1, 2, 2], [3, 3, 4], [3, 4, 5], [4, 5, 5]
+    ]  # fmt: skip
+
+
+def test_sizes_that_do_not_halve(rng):
+    maps = torch.ones(2, 1, 9, 13, dtype=torch.complex64)
+    operator = SenseOperator(maps, torch.ones(1, 1, 13))
+    x = rng(2, 9, 13, dtype=torch.complex64)
+    assert network()(operator, x, SIGMA[:2], 2).shape == x.shape
