@@ -235,10 +235,10 @@ def smooth_phase(
     power = (variance * 0.5 ** torch.stack([(one > 0).int() for one in indices]).sum(0)).sum()
     phase = torch.randn(*batch, *total.shape, generator=generator) * (variance / power).sqrt() * deviation
     constant = 2 * math.pi * torch.rand(*batch, *[1] * axes, generator=generator)
-    for axis, length in enumerate(lengths, len(batch)):
-        cosines = torch.cos(math.pi * index[:, None] * torch.linspace(0, 1, length))
-        phase = (phase.movedim(axis, -1) @ cosines).movedim(-1, axis)
-    return constant + phase
+    *along, rows, columns = (torch.cos(math.pi * index[:, None] * torch.linspace(0, 1, n)) for n in lengths)
+    for cosines in along:  # the readout of a volume
+        phase = torch.einsum("pz,...pij->...zij", cosines, phase)
+    return constant + rows.T @ phase @ columns
 
 
 def complex_normal(shape: tuple[int, ...], generator: torch.Generator, *, sigma: float = 1.0) -> Tensor:
