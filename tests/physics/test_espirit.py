@@ -132,19 +132,6 @@ def test_a_slice_without_samples_has_maps_of_0():
     assert error.value.field == "kspace"
 
 
-def test_the_projector_by_matrix_products_is_that_of_the_eigenvectors():
-    generator = torch.Generator().manual_seed(0)
-    values = torch.logspace(0, -8, 40, dtype=torch.float64)  # the share lies between two of them
-    vectors, _ = torch.linalg.qr(torch.randn(3, 40, 40, dtype=torch.complex128, generator=generator))
-    scale = torch.tensor([1e-6, 1.0, 1e9], dtype=torch.float64)[:, None, None]
-    matrices = scale * (vectors * values) @ vectors.mH
-    for share in (4e-4, 0.3):
-        kept = vectors[..., values > share]
-        found = module.spectral_projector(matrices.to(torch.complex64), share)
-        assert (found - kept @ kept.mH).abs().max() < 1e-4
-        assert found.diagonal(dim1=-2, dim2=-1).sum(-1).real.tolist() == pytest.approx([kept.shape[-1]] * 3, rel=1e-4)
-
-
 def test_maps_from_the_projector_are_those_from_a_basis(monkeypatch):
     block = upmri.simulate(upmri.demo.brain()[:1], coils=5, acceleration=1).kspace[..., 36:60, 36:60]
     by_basis = espirit(block, (48, 48))

@@ -15,9 +15,10 @@ if TYPE_CHECKING:
 __all__ = ["IdentityOperator", "Operator", "Problem", "SenseOperator", "frame_lines", "simulate_series"]
 
 _MODULES = {
-    "coils", "contrast", "derivatives", "dynamic_masks", "dynamic_scans", "epi", "espirit", "fourier", "frames", "joint",
-    "map_quality", "maps", "masks", "nlinv", "operator", "partial_fourier", "phantom", "phase_constraint", "problem",
-    "receive_array", "refine_maps", "sense", "simulate", "solve", "tensors", "time_average", "total_variation", "wavelet"
+    "coils", "contrast", "derivatives", "dynamic_masks", "dynamic_scans", "epi", "espirit", "fourier", "frames",
+    "grappa", "joint", "map_quality", "maps", "masks", "nlinv", "operator", "partial_fourier", "patterns",
+    "phantom", "phase_constraint", "plane_masks", "problem", "receive_array", "refine_maps", "row_solver",
+    "sampling_patterns", "sense", "simulate", "solve", "tensors", "time_average", "total_variation", "wavelet"
 }  # fmt: skip
 _NAMES = {
     "IdentityOperator": "operator", "Operator": "operator", "Problem": "problem", "SenseOperator": "sense",

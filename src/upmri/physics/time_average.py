@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from upmri.physics.operator import Operator
+from upmri.physics.row_solver import RowSolver
 from upmri.physics.sense import SenseOperator
-from upmri.physics.solve import RowSolver, conjugate_gradients
+from upmri.physics.solve import conjugate_gradients
 
 # Damping of the average that only gives a scale or a first image: far below the eigenvalues of N̄, which are near 1/R.
 DAMPING = 2e-3
