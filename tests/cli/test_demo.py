@@ -15,7 +15,7 @@ def test_demo(run, tmp_path, monkeypatch):
     draw, notes = drawing.comparison, []
     monkeypatch.setattr(drawing, "comparison", lambda *a, **k: (notes.append(k["note"]), draw(*a, **k)))
     rows = json.loads(run("demo", "--out", "shown", "--json").stdout)
-    shown = ["zero-filled", "sense", "cg-sense", "l1-wavelet", "upmri"]
+    shown = ["zero-filled", "sense", "cg-sense", "grappa", "l1-wavelet", "upmri"]
     assert [row["method"] for row in rows] == 2 * shown
     assert {row["method"]: row["model"] for row in rows} == dict.fromkeys(shown) | {"upmri": "apples"}
     score = {(row["acceleration"], row["method"]): row["psnr"] for row in rows}

@@ -315,7 +315,7 @@ def test_an_operator_of_the_user(small, own, method, settings):
     rec = upmri.reconstruct(own, method, **settings)
     known = Problem(SenseOperator(small.maps, small.mask), small.kspace, sigma=small.noise)
     expected = upmri.reconstruct(known, method, **settings).image
-    error = 2e-3 if method == "upmri" else 1e-4  # solves by conjugate gradients are no more accurate than it needs
+    error = 4e-3 if method == "upmri" else 1e-4  # solves by conjugate gradients are no more accurate than it needs
     assert (rec.image - expected).norm() < error * expected.norm()
     assert rec.method == method
     assert torch.allclose(rec.reference, small.reference, rtol=1e-5)

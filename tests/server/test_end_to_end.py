@@ -55,7 +55,7 @@ def test_the_command_writes_what_recon_writes(server, tmp_path, repeated):
         ["recon", repeated, "-m", "sense", "-o", "read.nii.gz", "--complex", "-q", "--device", "cpu"],
     )
     ours, theirs = (nibabel.load(tmp_path / f"{name}.nii.gz") for name in ("streamed", "read"))
-    assert ours.shape == theirs.shape == (64, 64, 8)
+    assert ours.shape == theirs.shape == (64, 64, 1, 8)  # repetitions are frames
     assert np.allclose(ours.affine, theirs.affine, atol=1e-5)
     a, b = np.asarray(ours.dataobj), np.asarray(theirs.dataobj)
     assert np.abs(a - b).max() <= 1e-5 * np.abs(b).max()

@@ -54,7 +54,8 @@ def run_demo(folder: Path, *, progress: bool) -> list[dict[str, Any]]:
     except OSError as error:
         raise InputError(f"cannot make the folder: {error.strerror}", field="--out", path=folder) from error
     rows: list[dict[str, Any]] = []
-    shown = [name for name in method_names() if name == DEFAULT or find_method(name).objective is None]
+    one_frame = [name for name in method_names() if not find_method(name).dynamic]
+    shown = [name for name in one_frame if name == DEFAULT or find_method(name).objective is None]
     for acceleration in ACCELERATIONS:
         scan = simulate(brain(), acceleration=acceleration)
         # As in a file from a scanner: without the true maps and the noise level.
