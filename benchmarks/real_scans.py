@@ -2,7 +2,7 @@
 
     UPMRI_DATA=… UPMRI_MODELS=models python benchmarks/real_scans.py measure real_scans.jsonl [--device cuda]
                  [--draws 12] [--rates 3 4 6 8] [--phase phase readout] [--scans …] [--seconds S] [--only upmri …]
-    python benchmarks/real_scans.py tables real_scans.jsonl
+    python benchmarks/real_scans.py tables benchmarks/results/real_scans.jsonl
     UPMRI_DATA=… python benchmarks/real_scans.py pictures docs/figures
 
 Coil maps and noise level come from the undersampled lines. The reference is the fully sampled scan, combined with maps
