@@ -73,7 +73,7 @@ Reference = Annotated[
     Path | None,
     typer.Option(help="K-space of a reference scan with the same coils and field of view, to estimate coil maps from."),
 ]
-Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, …")]
+Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, …; `recon` takes several, cuda:0,cuda:1, or all.")]
 
 
 def above_zero(number: float, option: str, unit: float = 1) -> float:
