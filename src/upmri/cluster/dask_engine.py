@@ -10,10 +10,10 @@ from __future__ import annotations
 import logging
 import os
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from upmri.cluster.engine import LOSSES, Call, cores, lost
 from upmri.cluster.perform import Outcome
@@ -24,6 +24,7 @@ from upmri.core.settings import read_mapping
 if TYPE_CHECKING:
     from distributed import Client
 
+_Callable = TypeVar("_Callable", bound=Callable[[], Any])
 MISSING = "needs Dask, which is not installed: pip install 'upmri[cluster]'"
 _CORES = 4  # of a worker without a GPU
 _WAIT = 30.0  # seconds for a scheduler to answer
@@ -55,11 +56,26 @@ class DaskEngine:
         self._client = client
 
     def run(self, queue: deque[Call]) -> Iterator[tuple[Call, Outcome]]:
-        """Do all calls; a limited number is with the scheduler at any time, so that memory does not grow."""
-        from distributed import as_completed
+        """Do all calls; one whose workers are lost again and again is given up."""
         from distributed.scheduler import KilledWorker
 
-        flying: dict[str, Call] = {}
+        for call, result in self.results(queue):
+            if isinstance(result, KilledWorker):
+                yield call, lost(call)
+            elif isinstance(result, BaseException):
+                line = f"{call.task.inputs[0]}: {type(result).__name__}: {result}"
+                yield call, Outcome(call.task.name, "failed", line)
+            else:
+                yield call, result
+
+    def results(self, queue: deque[_Callable]) -> Iterator[tuple[_Callable, Any]]:
+        """Call everything in a queue by the workers; yield each with what it returned, or the error it raised.
+
+        A limited number is with the scheduler at any time, so that memory does not grow.
+        """
+        from distributed import as_completed
+
+        flying: dict[str, _Callable] = {}
         ended = as_completed()
         number = 0
         while queue or flying:
@@ -67,7 +83,7 @@ class DaskEngine:
             while queue and len(flying) < most:
                 call = queue.popleft()
                 number += 1
-                future = self._client.submit(call, key=f"{call.task.name}-{os.getpid()}-{number}", pure=False)
+                future = self._client.submit(call, key=f"upmri-{os.getpid()}-{id(self)}-{number}", pure=False)
                 flying[str(future.key)] = call
                 ended.add(future)
             future = next(ended)
@@ -75,13 +91,7 @@ class DaskEngine:
             if future.status == "cancelled":  # the scheduler was restarted
                 queue.append(call)
                 continue
-            error = future.exception() if future.status == "error" else None
-            if isinstance(error, KilledWorker):
-                yield call, lost(call)
-            elif error is not None:
-                yield call, Outcome(call.task.name, "failed", f"{call.task.inputs[0]}: {type(error).__name__}: {error}")
-            else:
-                yield call, future.result()
+            yield call, future.exception() if future.status == "error" else future.result()
 
     def _most_ahead(self) -> int:
         return max(_LEAST_AHEAD, 3 * sum(self._client.nthreads().values()))

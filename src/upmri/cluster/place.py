@@ -8,9 +8,13 @@ _own: str | None = None
 
 
 def set_device(name: str) -> None:
-    """Give this process a device, which replaces a list of devices."""
+    """Give this process a device, which replaces a list of devices, and is ``auto`` and ``cuda`` from now on."""
     global _own
     _own = name
+    if name.startswith("cuda:"):
+        import torch
+
+        torch.cuda.set_device(name)
 
 
 def devices(text: str) -> list[str]:
