@@ -69,6 +69,34 @@ def test_other_weights_are_other_content(run, folder, tmp_path, apples):
     assert "exists already" in run(*words, code=2).stderr
 
 
+def test_a_folder_of_images_is_simulated(run, tmp_path):
+    for number in range(3):
+        (tmp_path / "images" / f"p{number}").mkdir(parents=True)
+        np.save(tmp_path / "images" / f"p{number}" / "brain.npy", upmri.demo.brain()[:1, ::2, ::2])
+    words = ("simulate", "images", "--coils", "4", "--accel", "2")
+    assert "3 done" in run(*words, "scans").stdout
+    scans = [upmri.load(tmp_path / "scans" / f"p{number}" / "brain.h5") for number in range(3)]
+    assert not np.array_equal(scans[0].kspace, scans[1].kspace)  # other coils and lines
+    run(*words, "again", "--shard", "1/2")
+    assert (tmp_path / "again" / "p2" / "brain.h5").exists()
+    assert not (tmp_path / "again" / "p1" / "brain.h5").exists()
+    again = upmri.load(tmp_path / "again" / "p2" / "brain.h5")
+    assert np.array_equal(again.kspace, scans[2].kspace)
+
+
+def test_slices_are_prepared_by_a_cluster(run, recipe, tmp_path):
+    run("train", "small.yaml", "--prepare", "-q")
+    made = {p.name: p.read_bytes() for p in (tmp_path / "run" / "cache").iterdir()}
+    assert len(made) == 3
+    done = run("train", "small.yaml", "--set", "cache=other", "--prepare", "--cluster", "local:2")
+    assert "other: 3 slices" in done.stdout
+    assert {p.name: p.read_bytes() for p in (tmp_path / "other").iterdir()} == made
+
+
+def test_training_itself_takes_no_cluster(run, recipe, one_line):
+    one_line(run("train", "small.yaml", "--cluster", "local", code=2), "--prepare", "torchrun")
+
+
 def test_merge_without_records(run, tmp_path, one_line):
     one_line(run("recon", "--merge", "-o", tmp_path, code=2), "no records of shards")
 
