@@ -167,14 +167,20 @@ def _local(count: int) -> Iterator[Any]:
     threads = os.environ.get("OMP_NUM_THREADS") or str(max(1, cores() // count))
     variables = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
     spawn = {"distributed.nanny.pre-spawn-environ": dict.fromkeys(variables, threads) | {"OMP_WAIT_POLICY": "PASSIVE"}}
-    with (
-        dask.config.set(spawn),
-        LocalCluster(
-            n_workers=count, threads_per_worker=1, processes=True, host="127.0.0.1", protocol="tls://",
-            dashboard_address="127.0.0.1:0", worker_dashboard_address="127.0.0.1:0", security=Security.temporary(),
-        ) as cluster,
-    ):  # fmt: skip
-        yield cluster
+    with dask.config.set(spawn):
+        for left in range(LOSSES, -1, -1):
+            try:
+                cluster = LocalCluster(
+                    n_workers=count, threads_per_worker=1, processes=True, host="127.0.0.1", protocol="tls://",
+                    dashboard_address="127.0.0.1:0", worker_dashboard_address="127.0.0.1:0",
+                    security=Security.temporary(),
+                )  # fmt: skip
+                break
+            except RuntimeError:  # a worker was killed while it started
+                if not left:
+                    raise
+        with cluster:
+            yield cluster
 
 
 @contextmanager
