@@ -1,12 +1,15 @@
 """`upmri recon` on folders: shards, several processes, and one summary."""
 
 import json
+import os
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 
 import upmri
@@ -153,3 +156,42 @@ def test_ranges_of_slices_give_the_same_image(tmp_path, samples):
     assert made.settings == rec.settings
     assert (made.spacing, made.meta) == (rec.spacing, rec.meta)
     assert not [p for p in (tmp_path / "out" / ".upmri" / "parts").rglob("*") if p.is_file()]
+
+
+@pytest.mark.soak
+def test_a_killed_client_takes_its_workers_with_it_and_the_next_one_does_the_rest(folder, tmp_path):
+    words = [sys.executable, "-m", "upmri", "recon", "in", "-o", "out", "--cluster", "local:2", "--device", "cpu"]
+    client = subprocess.Popen(words, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    until = time.monotonic() + 120
+    while not images(tmp_path / "out") and time.monotonic() < until:
+        time.sleep(0.02)
+    workers = psutil.Process(client.pid).children(recursive=True)
+    client.kill()
+    client.wait()
+    _, alive = psutil.wait_procs(workers, timeout=60)
+    assert not alive
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)
+    assert "5 results, 1 bad" in done.stdout, done.stderr
+    assert len(images(tmp_path / "out")) == 5
+
+
+@pytest.mark.soak
+def test_dask_on_slurm(folder, tmp_path, monkeypatch):
+    """The job script that dask-jobqueue submits is run here by a `sbatch` of our own."""
+    (tmp_path / "bin").mkdir()
+    for name, text in {
+        "sbatch": 'echo $$ >> "$JOBS"; setsid bash "$1" > /dev/null 2>&1 &\necho "Submitted batch job $$"',
+        "scancel": "true",
+    }.items():
+        (tmp_path / "bin" / name).write_text(f"#!/bin/bash\n{text}\n")
+        (tmp_path / "bin" / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+    monkeypatch.setenv("JOBS", str(tmp_path / "jobs"))
+    (tmp_path / "slurm.yaml").write_text(
+        "jobs: 2\nmemory: 2GB\nwalltime: '00:10:00'\n"
+        "scheduler_options: {host: 127.0.0.1}\nworker_extra_args: [--host, 127.0.0.1]\n"
+    )
+    words = [sys.executable, "-m", "upmri", "recon", "in", "-m", "sense", "-o", "out", "--cluster", "slurm:slurm.yaml"]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    assert "5 results, 1 bad" in done.stdout, done.stderr
+    assert len((tmp_path / "jobs").read_text().split()) == 2

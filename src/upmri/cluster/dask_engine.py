@@ -196,7 +196,7 @@ def _slurm(path: Path) -> Iterator[Any]:
     defaults: dict[str, Any] = {
         "cores": 1, "processes": 1, "protocol": "tls://", "security": Security.temporary(),
         "shared_temp_directory": str(Path.cwd()),
-        "scheduler_options": {"dashboard_address": "127.0.0.1:0"},
+        "scheduler_options": {"dashboard_address": "127.0.0.1:0"} | dict(settings.pop("scheduler_options", {})),
     }  # fmt: skip
     if settings.get("protocol", "tls://") != "tls://":
         del defaults["security"], defaults["shared_temp_directory"]

@@ -45,6 +45,8 @@ class Setup(WorkerPlugin):
 
         if self.version != __version__:
             raise RuntimeError(f"a worker has upmri {__version__}, expected {self.version}")
+        # A worker with much memory in use would be given no more tasks, and memory that torch keeps is never returned.
+        worker.memory_manager.memory_pause_fraction = False
         os.environ.update(self.variables)
         memory.keep_freed()
         if self.devices is not None:
