@@ -15,9 +15,9 @@ import pytest
 import upmri
 from upmri.cli.recon_join import JoinWork
 from upmri.cli.recon_work import ReconWork
+from upmri.cluster.all_tasks import run_tasks
 from upmri.cluster.engine import Serial
-from upmri.cluster.perform import Task
-from upmri.cluster.run import run_tasks
+from upmri.cluster.perform import FileTask
 
 
 @pytest.fixture
@@ -145,7 +145,7 @@ def test_ranges_of_slices_give_the_same_image(tmp_path, samples):
     work = ReconWork(method=method, settings=settings, limit=1 << 30, device="cpu", split_above=0)
     rec = replace(work, split_above=None).reconstruct(tmp_path / "scan.h5", tmp_path / "whole.h5")
     (tmp_path / "out").mkdir()
-    task = Task("scan", (str(tmp_path / "scan.h5"),), str(tmp_path / "out" / "scan.h5"))
+    task = FileTask("scan", (str(tmp_path / "scan.h5"),), str(tmp_path / "out" / "scan.h5"))
     report = run_tasks(Serial(), work, [task], tmp_path / "out", joiner=JoinWork(work))
     assert report.counts == {"done": 1}, report.wrong
     made = upmri.formats.load_reconstruction(tmp_path / "out" / "scan.h5")

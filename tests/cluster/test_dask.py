@@ -12,11 +12,11 @@ from pathlib import Path
 import psutil
 import pytest
 
+from upmri.cluster.all_tasks import run_tasks
 from upmri.cluster.dask_engine import dask_engine
 from upmri.cluster.engine import Call, OnDevices
-from upmri.cluster.perform import Done, Task
-from upmri.cluster.records import Records
-from upmri.cluster.run import run_tasks
+from upmri.cluster.perform import Done, FileTask
+from upmri.cluster.records import TaskRecords
 from upmri.core.errors import InputError
 from upmri.formats import atomic
 
@@ -50,14 +50,14 @@ def make(folder, count, bad=()):
     for number in range(count):
         source = folder / "in" / f"{number}.txt"
         source.write_text("bad" if number in bad else f"scan {number}")
-        tasks.append(Task(str(number), (str(source),), str(folder / "out" / f"{number}.out")))
+        tasks.append(FileTask(str(number), (str(source),), str(folder / "out" / f"{number}.out")))
     return tasks
 
 
 def check(tasks, folder, bad=()):
     """Every good task is there, whole, and every bad one is named; nothing else is left."""
     for task in tasks:
-        record = Records(folder).read(task.name)
+        record = TaskRecords(folder).read(task.name)
         if int(task.name) in bad:
             assert record.state == "bad"
             assert "is bad" in record.line
@@ -130,7 +130,7 @@ def test_a_task_that_ends_its_worker_is_named_and_the_rest_is_done(engine, tmp_p
     report = run_tasks(engine, Slow(str(tmp_path / "log")), tasks, tmp_path / "out")
     assert report.counts["done"] + report.counts["finished"] == 9
     assert "too large for the memory" in report.wrong["3"]
-    assert Records(tmp_path / "out").read("3").state == "bad"
+    assert TaskRecords(tmp_path / "out").read("3").state == "bad"
 
 
 def test_one_process_for_each_device(tmp_path):

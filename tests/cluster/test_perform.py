@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from upmri.cluster import claims
-from upmri.cluster.perform import Done, Task, perform
-from upmri.cluster.records import Records
+from upmri.cluster.perform import Done, FileTask, perform
+from upmri.cluster.records import TaskRecords
 from upmri.core.errors import InputError
 
 
@@ -43,7 +43,7 @@ def work(tmp_path):
 @pytest.fixture
 def task(tmp_path):
     (tmp_path / "a.txt").write_text("apple")
-    return Task("a", (str(tmp_path / "a.txt"),), str(tmp_path / "A.txt"))
+    return FileTask("a", (str(tmp_path / "a.txt"),), str(tmp_path / "A.txt"))
 
 
 def calls(work):
@@ -78,7 +78,7 @@ def test_other_content_is_done_again(work, task, tmp_path, what):
         assert outcome.state == "bad"
         assert "exists already" in outcome.line
         assert Path(task.output).read_text() == "APPLE"
-        assert Records(tmp_path).read("a").state == "done"
+        assert TaskRecords(tmp_path).read("a").state == "done"
         outcome = do(work, task, tmp_path, overwrite=True)
     assert outcome.state == "done"
     assert len(calls(work)) == 2
@@ -92,13 +92,13 @@ def test_a_file_of_another_program_stays(work, task, tmp_path):
 
 
 def test_taken(work, task, tmp_path):
-    with claims.claimed(Records(tmp_path).claims, "a"):
+    with claims.claimed(TaskRecords(tmp_path).claims, "a"):
         assert do(work, task, tmp_path).state == "taken"
     assert calls(work) == []
 
 
 def test_an_output_of_a_process_that_was_killed_before_its_record_is_replaced(work, task, tmp_path, monkeypatch):
-    folder = Records(tmp_path).claims
+    folder = TaskRecords(tmp_path).claims
     folder.mkdir(parents=True)
     (folder / "a.0").write_text('["elsewhere", 1, "1"]')
     (folder / "a.0.writing").touch()
@@ -112,7 +112,7 @@ def test_errors_are_outcomes(work, task, tmp_path):
     Path(task.inputs[0]).write_text("bad apple")
     outcome = do(work, task, tmp_path)
     assert (outcome.state, outcome.line) == ("bad", f"{task.inputs[0]}: letters: is bad")
-    assert Records(tmp_path).read("a").line == outcome.line
+    assert TaskRecords(tmp_path).read("a").line == outcome.line
     Path(task.inputs[0]).write_text("apple")
     assert "memory" in do(replace(work, fault="memory"), task, tmp_path).line
     outcome = do(replace(work, fault="program"), task, tmp_path)
@@ -143,5 +143,5 @@ def test_a_torn_record_is_none(work, task, tmp_path):
     do(work, task, tmp_path)
     file = tmp_path / ".upmri" / "records" / "a.json"
     file.write_text(file.read_text()[:30])
-    assert Records(tmp_path).read("a") is None
-    assert list(Records(tmp_path)) == []
+    assert TaskRecords(tmp_path).read("a") is None
+    assert list(TaskRecords(tmp_path)) == []

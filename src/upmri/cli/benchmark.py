@@ -67,7 +67,7 @@ def benchmark_command(
 
 def _spread(plan: BenchmarkConfig, folder: Path, cluster: str, device: str, quiet: bool) -> Store:
     from upmri.cluster.dask_engine import dask_engine
-    from upmri.evaluation.benchmark.spread import spread_benchmark
+    from upmri.evaluation.benchmark.by_workers import spread_benchmark
 
     with dask_engine(cluster, device) as engine:
         where = "auto" if several(device) else device  # each worker has its own

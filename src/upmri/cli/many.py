@@ -15,7 +15,7 @@ from upmri.core.progress import bar
 
 if TYPE_CHECKING:
     from upmri.cluster.engine import Engine
-    from upmri.cluster.perform import Outcome, Task, Work
+    from upmri.cluster.perform import FileTask, Outcome, Work
 
 Shard = Annotated[
     str | None,
@@ -55,7 +55,7 @@ def engine_for(shard: str | None, cluster: str | None, device: str) -> Iterator[
 
 def run(
     work: Work,
-    tasks: Sequence[Task],
+    tasks: Sequence[FileTask],
     folder: Path,
     *,
     label: str,
@@ -72,7 +72,7 @@ def run(
     Parameters
     ----------
     work, tasks, folder, overwrite, joiner
-        As of :func:`upmri.cluster.run.run_tasks`.
+        As of :func:`upmri.cluster.all_tasks.run_tasks`.
     label
         Label of the bar.
     shard, cluster, device
@@ -80,7 +80,7 @@ def run(
     quiet, as_json
         Whether nothing but errors is printed; whether the JSON is printed.
     """
-    from upmri.cluster.run import run_tasks
+    from upmri.cluster.all_tasks import run_tasks
     from upmri.cluster.shards import of_shard, parse_shard
 
     part = None if shard is None else parse_shard(shard)
@@ -111,11 +111,11 @@ def run(
         raise typer.Exit(1 if counts["failed"] else 2)
 
 
-def merge(tasks: Sequence[Task], folder: Path, *, quiet: bool, as_json: bool) -> None:
+def merge(tasks: Sequence[FileTask], folder: Path, *, quiet: bool, as_json: bool) -> None:
     """Join what the shards of a folder did; tasks that none of them did are named, and are exit status 2."""
-    from upmri.cluster.records import Records
+    from upmri.cluster.records import TaskRecords
 
-    records = Records(folder)
+    records = TaskRecords(folder)
     if next(iter(records), None) is None:
         raise InputError("there are no records of shards; run them first", path=folder)
     missing = [task for task in tasks if records.read(task.name) is None]
@@ -128,9 +128,9 @@ def merge(tasks: Sequence[Task], folder: Path, *, quiet: bool, as_json: bool) ->
 
 def _summarise(folder: Path, wrong: dict[str, str], *, quiet: bool, as_json: bool) -> int:
     """Write table, JSON and page of a folder, and say so; return the number of bad records."""
-    from upmri.cluster.summary import write_summary
+    from upmri.cluster.folder_summary import summarise_folder
 
-    totals = write_summary(folder, wrong)
+    totals = summarise_folder(folder, wrong)
     if as_json:
         with totals.files[0].open(encoding="utf-8") as file:
             for line in file:

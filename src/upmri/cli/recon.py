@@ -15,7 +15,7 @@ from upmri.core.errors import InputError
 from upmri.methods import DEFAULT
 
 if TYPE_CHECKING:
-    from upmri.cluster.perform import Task
+    from upmri.cluster.perform import FileTask
 
 _LARGE = 4 << 30  # bytes of a scan from which several workers reconstruct its slices
 
@@ -171,12 +171,12 @@ def _make_folders(pairs: list[tuple[Path, Path]], target: Path | None) -> None:
             atomic.make_folder(folder)
 
 
-def _tasks(pairs: list[tuple[Path, Path]], folder: Path) -> list[Task]:
+def _tasks(pairs: list[tuple[Path, Path]], folder: Path) -> list[FileTask]:
     """Return a task for each scan, with absolute names, as processes of other machines need them."""
-    from upmri.cluster.perform import Task
+    from upmri.cluster.perform import FileTask
 
     return [
-        Task(str(destination.relative_to(folder)), (str(path.absolute()),), str(destination.absolute()))
+        FileTask(str(destination.relative_to(folder)), (str(path.absolute()),), str(destination.absolute()))
         for path, destination in pairs
     ]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from upmri.cli import console
 from upmri.cli.recon_work import ReconWork, summary
-from upmri.cluster.perform import Done, Task
+from upmri.cluster.perform import Done, FileTask
 
 
 @dataclass(frozen=True)
@@ -27,11 +27,11 @@ class JoinWork:
         """That of the reconstruction."""
         return self.recon.stamp
 
-    def __call__(self, task: Task, *, overwrite: bool) -> Done:
+    def __call__(self, task: FileTask, *, overwrite: bool) -> Done:
         """Read the parts, which are .h5 files, and write the result as one reconstruction would."""
         from upmri.evaluation import report
         from upmri.formats import atomic, load_reconstruction
-        from upmri.inference.parts import join_reconstructions
+        from upmri.inference.joining import join_reconstructions
 
         path, destination = Path(task.inputs[0]), Path(task.output)
         work = replace(self.recon, overwrite=overwrite)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from upmri.cli import console
 from upmri.cluster import content
-from upmri.cluster.perform import Done, Split, Task
+from upmri.cluster.perform import Done, FileTask, Split
 from upmri.cluster.place import device_here
 from upmri.core.version import __version__
 
@@ -76,7 +76,7 @@ class ReconWork:
         facts["version"] = __version__
         return content.stamp({**facts, "maps": None, "reference": None, "settings": {**self.settings, "model": None}})
 
-    def __call__(self, task: Task, *, overwrite: bool) -> Done:
+    def __call__(self, task: FileTask, *, overwrite: bool) -> Done:
         """Reconstruct the scan of a task, without a bar or warnings."""
         from upmri.formats import atomic
 

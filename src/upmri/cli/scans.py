@@ -139,13 +139,13 @@ def _simulate_folder(
     quiet: bool,
 ) -> None:
     from upmri.cluster.inputs import expand
-    from upmri.cluster.perform import Task
+    from upmri.cluster.perform import FileTask
     from upmri.formats import atomic
 
     pairs = [(path, (target / f"{name}.h5").absolute()) for path, name in expand([folder])]
     for place in {target.absolute(), *(out.parent for _, out in pairs)}:
         atomic.make_folder(place)
-    tasks = [Task(str(out.relative_to(target.absolute())), (str(path),), str(out)) for path, out in pairs]
+    tasks = [FileTask(str(out.relative_to(target.absolute())), (str(path),), str(out)) for path, out in pairs]
     many.run(
         work, tasks, target.absolute(), label="simulate", shard=shard, cluster=cluster, overwrite=overwrite, quiet=quiet
     )

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from upmri.cluster import content
-from upmri.cluster.perform import Done, Task
+from upmri.cluster.perform import Done, FileTask
 from upmri.core.version import __version__
 
 
@@ -37,7 +37,7 @@ class SimulateWork:
         """Hash of the settings and the version."""
         return content.stamp({**asdict(self), "limit": None, "version": __version__})
 
-    def __call__(self, task: Task, *, overwrite: bool) -> Done:
+    def __call__(self, task: FileTask, *, overwrite: bool) -> Done:
         """Simulate the scan of a task."""
         text = f"{self.seed} {task.name}"
         seed = int.from_bytes(hashlib.sha256(text.encode()).digest()[:4]) >> 1

@@ -12,7 +12,7 @@ from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from upmri.cluster.perform import Outcome, Task, Work, perform
+from upmri.cluster.perform import FileTask, Outcome, Work, perform
 from upmri.cluster.place import set_device
 
 LOSSES = 3
@@ -25,7 +25,7 @@ class Call:
     """A call of :func:`~upmri.cluster.perform.perform`: its arguments."""
 
     work: Work
-    task: Task
+    task: FileTask
     folder: str
     stamp: str
     overwrite: bool = False

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from upmri.cluster import claims, content
-from upmri.cluster.records import Record, Records, State
+from upmri.cluster.records import Record, State, TaskRecords
 from upmri.core.errors import InputError
 
 
 @dataclass(frozen=True)
-class Task:
+class FileTask:
     """One output to make.
 
     Parameters
@@ -62,7 +62,7 @@ class Work(Protocol):
     def stamp(self) -> str:
         """Hash of all settings and weights that outputs depend on."""
 
-    def __call__(self, task: Task, *, overwrite: bool) -> Done:
+    def __call__(self, task: FileTask, *, overwrite: bool) -> Done:
         """Do a task: write its output whole or not at all; wrong input is an :class:`InputError`."""
 
 
@@ -91,7 +91,7 @@ class Outcome:
     facts: dict[str, Any] = field(default_factory=dict)
 
 
-def perform(work: Work, task: Task, folder: str, stamp: str, overwrite: bool = False) -> Outcome:
+def perform(work: Work, task: FileTask, folder: str, stamp: str, overwrite: bool = False) -> Outcome:
     """Do a task, if it is not finished and no other process has it.
 
     Parameters
@@ -107,7 +107,7 @@ def perform(work: Work, task: Task, folder: str, stamp: str, overwrite: bool = F
     overwrite
         Whether an output of other content is replaced.
     """
-    records = Records(Path(folder))
+    records = TaskRecords(Path(folder))
     try:
         if record := records.finished(task.name, stamp, task.inputs):
             return _outcome(record, "finished")
@@ -126,7 +126,7 @@ def perform(work: Work, task: Task, folder: str, stamp: str, overwrite: bool = F
         return _recorded(records, _wrong(task, "bad", str(error.within(path=task.inputs[0]))))
 
 
-def _do(work: Work, task: Task, records: Records, stamp: str, overwrite: bool) -> Outcome:
+def _do(work: Work, task: FileTask, records: TaskRecords, stamp: str, overwrite: bool) -> Outcome:
     try:
         known = content.states(task.inputs)
         done = work(task, overwrite=overwrite)
@@ -144,11 +144,11 @@ def _do(work: Work, task: Task, records: Records, stamp: str, overwrite: bool) -
     return _recorded(records, Record(task.name, "done", stamp, known, files, done.summary))
 
 
-def _wrong(task: Task, state: State, line: str) -> Record:
+def _wrong(task: FileTask, state: State, line: str) -> Record:
     return Record(task.name, state, summary={"scan": task.inputs[0]}, line=line)
 
 
-def _recorded(records: Records, record: Record) -> Outcome:
+def _recorded(records: TaskRecords, record: Record) -> Outcome:
     try:
         records.write(record)
     except InputError as error:  # a full disk: the next run does the task again

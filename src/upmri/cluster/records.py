@@ -44,7 +44,7 @@ class Record:
     line: str = ""
 
 
-class Records:
+class TaskRecords:
     """The records in a folder of outputs.
 
     Parameters

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from upmri.cluster.engine import Call
 from upmri.cluster.perform import Outcome, Work
-from upmri.cluster.records import Records
+from upmri.cluster.records import TaskRecords
 
 
 @dataclass
@@ -35,7 +35,7 @@ class Parts:
     """
 
     def __init__(self, folder: Path, joiner: Work | None) -> None:
-        self._folder = Records(folder).parts
+        self._folder = TaskRecords(folder).parts
         self._joiner = joiner
         self._wholes: dict[str, _Whole] = {}
         self._owners: dict[str, str] = {}  # of each part
@@ -89,5 +89,5 @@ class Parts:
         whole = self._wholes.pop(name)
         shutil.rmtree(self._folder / name, ignore_errors=True)
         for number in range(len(whole.files)):
-            Records(self._folder).forget(f"{name}@{number}")
+            TaskRecords(self._folder).forget(f"{name}@{number}")
             self._owners.pop(f"{name}@{number}")

@@ -6,12 +6,12 @@ import tracemalloc
 
 import pytest
 
-from upmri.cluster.records import Record, Records
-from upmri.cluster.summary import write_summary
+from upmri.cluster.folder_summary import summarise_folder
+from upmri.cluster.records import Record, TaskRecords
 
 
 def fill(folder, count):
-    records = Records(folder)
+    records = TaskRecords(folder)
     for number in range(count):
         summary = {"scan": f"/in/{number:05}.h5", "out": "x", "method": "sense", "slices": 1, "seconds": 0.5}
         records.write(Record(f"{number:05}", "done", "s", [], {f"{number:05}.nii.gz": 3}, summary))
@@ -20,8 +20,8 @@ def fill(folder, count):
 def test_all_are_listed_and_text_of_files_is_escaped(tmp_path):
     fill(tmp_path, 3)
     line = "<script>.h5: \x1b[31mis bad"
-    Records(tmp_path).write(Record("zz", "bad", summary={"scan": "<script>.h5"}, line=line))
-    totals = write_summary(tmp_path, {"zzz": "x.h5: exists already"})
+    TaskRecords(tmp_path).write(Record("zz", "bad", summary={"scan": "<script>.h5"}, line=line))
+    totals = summarise_folder(tmp_path, {"zzz": "x.h5: exists already"})
     assert (totals.done, totals.bad) == (3, 2)
     rows = json.loads((tmp_path / "results.json").read_text())
     assert [row["scan"] for row in rows[:3]] == [f"/in/{n:05}.h5" for n in range(3)]
@@ -37,16 +37,16 @@ def test_all_are_listed_and_text_of_files_is_escaped(tmp_path):
 
 
 def test_nothing(tmp_path):
-    write_summary(tmp_path)
+    summarise_folder(tmp_path)
     assert json.loads((tmp_path / "results.json").read_text()) == []
 
 
 @pytest.mark.parametrize("count", [400, pytest.param(10_000, marks=pytest.mark.soak)])
 def test_memory_does_not_grow_with_results(tmp_path, count):
     fill(tmp_path, count)
-    write_summary(tmp_path)  # imports
+    summarise_folder(tmp_path)  # imports
     tracemalloc.start()
-    write_summary(tmp_path)
+    summarise_folder(tmp_path)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert len(json.loads((tmp_path / "results.json").read_text())) == count

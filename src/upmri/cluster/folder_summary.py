@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, TextIO
 from urllib.parse import quote
 
-from upmri.cluster.records import Record, Records
+from upmri.cluster.records import Record, TaskRecords
 from upmri.core.printable import one_line
 from upmri.formats import atomic
 
@@ -35,7 +35,7 @@ class Totals:
     files: tuple[Path, ...]
 
 
-def write_summary(folder: Path, also: Mapping[str, str] | None = None) -> Totals:
+def summarise_folder(folder: Path, also: Mapping[str, str] | None = None) -> Totals:
     """Write ``results.json``, ``results.csv`` and ``index.html`` of a folder; memory does not grow with its records.
 
     Parameters
@@ -53,7 +53,7 @@ def write_summary(folder: Path, also: Mapping[str, str] | None = None) -> Totals
         table.writeheader()
         page.write(_PAGE % html.escape(f"{folder.absolute().name}: results"))
         between = "["
-        for record in _with(Records(folder), dict(also or {})):
+        for record in _with(TaskRecords(folder), dict(also or {})):
             row = _row(record)
             json_file.write(f"{between}\n{json.dumps(row)}")
             table.writerow({"state": record.state, "line": record.line, **row})
@@ -65,7 +65,7 @@ def write_summary(folder: Path, also: Mapping[str, str] | None = None) -> Totals
     return Totals(counts["done"], counts["bad"], files)
 
 
-def _with(records: Records, also: dict[str, str]) -> Iterator[Record]:
+def _with(records: TaskRecords, also: dict[str, str]) -> Iterator[Record]:
     for record in records:
         line = also.pop(record.name, None)
         yield record if line is None else Record(record.name, "bad", line=line, summary=record.summary)

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from upmri.cluster.engine import Call, Engine
-from upmri.cluster.parts import Parts
-from upmri.cluster.perform import Outcome, Task, Work
-from upmri.cluster.records import Record, Records
+from upmri.cluster.perform import FileTask, Outcome, Work
+from upmri.cluster.ranges import Parts
+from upmri.cluster.records import Record, TaskRecords
 
 _PAUSE = 2.0  # seconds between two looks at tasks that other processes have
 
@@ -33,7 +33,7 @@ class Report:
 def run_tasks(
     engine: Engine,
     work: Work,
-    tasks: Sequence[Task],
+    tasks: Sequence[FileTask],
     folder: Path,
     *,
     overwrite: bool = False,
@@ -73,7 +73,7 @@ def run_tasks(
             if result.state == "taken" and patient:
                 taken.append(parts.original(call))
                 continue
-            if result.state == "bad" and Records(folder).read(result.name) is None:
+            if result.state == "bad" and TaskRecords(folder).read(result.name) is None:
                 _record(folder, parts.original(call).task, result)
             report.add(result)
             ended(result)
@@ -83,6 +83,6 @@ def run_tasks(
     return report
 
 
-def _record(folder: Path, task: Task, outcome: Outcome) -> None:
+def _record(folder: Path, task: FileTask, outcome: Outcome) -> None:
     """Record a task whose process could not."""
-    Records(folder).write(Record(task.name, "bad", summary={"scan": task.inputs[0]}, line=outcome.line))
+    TaskRecords(folder).write(Record(task.name, "bad", summary={"scan": task.inputs[0]}, line=outcome.line))
