@@ -180,7 +180,8 @@ def test_dask_on_slurm(folder, tmp_path, monkeypatch):
     """The job script that dask-jobqueue submits is run here by a `sbatch` of our own."""
     (tmp_path / "bin").mkdir()
     for name, text in {
-        "sbatch": 'echo $$ >> "$JOBS"; setsid bash "$1" > /dev/null 2>&1 &\necho "Submitted batch job $$"',
+        "sbatch": 'echo $$ >> "$JOBS"; cp "$1" "$JOBS.$$"; setsid bash "$JOBS.$$" > "$JOBS.log" 2>&1 &\n'
+        'echo "Submitted batch job $$"',
         "scancel": "true",
     }.items():
         (tmp_path / "bin" / name).write_text(f"#!/bin/bash\n{text}\n")
@@ -192,6 +193,6 @@ def test_dask_on_slurm(folder, tmp_path, monkeypatch):
         "scheduler_options: {host: 127.0.0.1}\nworker_extra_args: [--host, 127.0.0.1]\n"
     )
     words = [sys.executable, "-m", "upmri", "recon", "in", "-m", "sense", "-o", "out", "--cluster", "slurm:slurm.yaml"]
-    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=300)
-    assert "5 results, 1 bad" in done.stdout, done.stderr
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert "5 results, 1 bad" in done.stdout, done.stderr + (tmp_path / "jobs.log").read_text()
     assert len((tmp_path / "jobs").read_text().split()) == 2

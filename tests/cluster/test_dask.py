@@ -6,11 +6,13 @@ import signal
 import threading
 import time
 from collections import Counter, deque
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 import pytest
+from distributed import LocalCluster
 
 from upmri.cluster.all_tasks import run_tasks
 from upmri.cluster.dask_engine import dask_engine
@@ -78,6 +80,15 @@ def workers(engine):
     return list(engine._client.run(os.getpid).values())
 
 
+def spawned():
+    """Workers of this process as the system has them, also while they start."""
+    found = []
+    for child in psutil.Process().children():
+        with suppress(psutil.Error):
+            found += [child] if "spawn_main" in " ".join(child.cmdline()) else []
+    return found
+
+
 def test_all_done_by_two_processes_and_a_bad_one_named(engine, tmp_path):
     tasks = make(tmp_path, 30, bad={7, 9})
     report = run_tasks(engine, Slow(str(tmp_path / "log")), tasks, tmp_path / "out")
@@ -109,9 +120,11 @@ def test_workers_killed_at_random_moments(engine, tmp_path, moments):
     def kill():
         for _ in range(moments):
             time.sleep(dice.uniform(0.1, 0.6))
-            process = dice.choice(workers(engine))
-            os.kill(process, signal.SIGKILL)
-            killed.append(process)
+            while not (found := spawned()):
+                time.sleep(0.05)
+            process = dice.choice(found)
+            process.kill()
+            killed.append(process.pid)
 
     thread = threading.Thread(target=kill)
     thread.start()
@@ -148,6 +161,16 @@ def test_a_device_process_that_is_killed_is_replaced(tmp_path):
     report = run_tasks(OnDevices(["cpu", "cpu"]), Slow(str(tmp_path / "log")), tasks, tmp_path / "out")
     assert set(report.wrong) == {"0"}
     assert report.counts["done"] + report.counts["finished"] == 5
+
+
+def test_a_scheduler_that_runs_already(tmp_path):
+    tasks = make(tmp_path, 4)
+    with (
+        LocalCluster(n_workers=1, threads_per_worker=3, host="127.0.0.1", dashboard_address="127.0.0.1:0") as cluster,
+        dask_engine(cluster.scheduler_address) as engine,
+    ):
+        report = run_tasks(engine, Slow(str(tmp_path / "log")), tasks, tmp_path / "out")
+    assert report.counts == Counter(done=4)
 
 
 @pytest.mark.parametrize("where", ["nowhere", "local:0", "local:x"])

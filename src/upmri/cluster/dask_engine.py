@@ -29,6 +29,7 @@ MISSING = "needs Dask, which is not installed: pip install 'upmri[cluster]'"
 _CORES = 4  # of a worker without a GPU
 _WAIT = 30.0  # seconds for a scheduler to answer
 _LEAST_AHEAD = 64  # calls that the scheduler has beside those at work
+_NO_PAGES = "export DASK_DISTRIBUTED__WORKER__HTTP__ROUTES='[]'"  # for the workers of jobs
 _SETTINGS = {
     "distributed.scheduler.allowed-failures": LOSSES,
     "distributed.scheduler.http.routes": [],
@@ -196,6 +197,8 @@ def _slurm(path: Path) -> Iterator[Any]:
     defaults: dict[str, Any] = {
         "cores": 1, "processes": 1, "protocol": "tls://", "security": Security.temporary(),
         "shared_temp_directory": str(Path.cwd()),
+        "job_script_prologue": [_NO_PAGES, *settings.pop("job_script_prologue", ())],
+        "worker_extra_args": ["--no-dashboard", *settings.pop("worker_extra_args", ())],
         "scheduler_options": {"dashboard_address": "127.0.0.1:0"} | dict(settings.pop("scheduler_options", {})),
     }  # fmt: skip
     if settings.get("protocol", "tls://") != "tls://":
