@@ -68,6 +68,7 @@ class Watched:
         )
         self.seconds = 0.0
         self.memory: list[tuple[int, float]] = []  # records, MB
+        self.worker = 0.0  # MB, the most of a worker
         self._folder = folder
         self._thread = threading.Thread(target=self._watch, daemon=True)
         self._thread.start()
@@ -79,6 +80,7 @@ class Watched:
                 memory = process.memory_info().rss / 1e6
             except psutil.Error:
                 break
+            self.worker = max([self.worker, *map(_memory, children(process.pid))])
             self.memory.append((len(list((self._folder / ".upmri" / "records").rglob("[!.]*.json"))), memory))
             time.sleep(1.0)
 
@@ -94,7 +96,14 @@ class Watched:
         """Return the memory of the client after a quarter of the scans and at the end."""
         most = self.memory[-1][0] if self.memory else 0
         later = [memory for done, memory in self.memory if done >= most / 4 and memory]  # 0 while it ends
-        return f"{later[0]:.0f} → {later[-1]:.0f} MB" if later else "unknown"
+        return f"{later[0]:.0f} → {later[-1]:.0f} MB, a worker {self.worker:.0f} MB" if later else "unknown"
+
+
+def _memory(process: int) -> float:
+    try:
+        return psutil.Process(process).memory_info().rss / 1e6
+    except psutil.Error:
+        return 0.0
 
 
 def rate(folder: Path) -> float:
@@ -224,7 +233,7 @@ def main() -> None:
     parser.add_argument("--work", type=Path)
     words = parser.parse_args()
     usual = {
-        "speed": (200, 192, "upmri"),
+        "speed": (200, 96, "upmri"),
         "kill": (100, 96, "upmri"),
         "shards": (100, 96, "upmri"),
         "many": (10_000, 16, "sense"),
