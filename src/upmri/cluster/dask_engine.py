@@ -13,16 +13,13 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from upmri.cluster.engine import LOSSES, Call, cores, lost
 from upmri.cluster.perform import Outcome
 from upmri.cluster.place import devices
 from upmri.core.errors import InputError
 from upmri.core.settings import read_mapping
-
-if TYPE_CHECKING:
-    from distributed import Client
 
 _Callable = TypeVar("_Callable", bound=Callable[[], Any])
 MISSING = "needs Dask, which is not installed: pip install 'upmri[cluster]'"
@@ -50,10 +47,10 @@ class DaskEngine:
     Parameters
     ----------
     client
-        Connection to the scheduler.
+        Connection to the scheduler, a ``distributed.Client``.
     """
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Any) -> None:
         self._client = client
 
     def run(self, queue: deque[Call]) -> Iterator[tuple[Call, Outcome]]:
