@@ -69,6 +69,7 @@ _MODULES = {
 }
 _PACKAGES = {
     "cli": "upmri.cli",
+    "cluster": "upmri.cluster",
     "core": "upmri.core",
     "demo": "upmri.cli.demo",
     "evaluation": "upmri.evaluation",

@@ -1,11 +1,14 @@
 """`upmri benchmark`: its files, its messages and its options."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import yaml
 
 import upmri
 from upmri.evaluation.benchmark.run import DATABASE
+from upmri.evaluation.benchmark.store import Store
 
 
 @pytest.fixture
@@ -36,6 +39,17 @@ def test_tables_are_written_and_drawn_again(run, bench, tmp_path):
     assert (folder / "table.md").read_text() == table
     more = run("benchmark", "bench.yaml", "--redraw", "--set", "accelerations=[2, 3]")
     assert "4 results are missing" in more.stdout
+
+
+def test_a_cluster_gives_the_same_scores(run, bench, tmp_path):
+    bench()
+    run("benchmark", "bench.yaml", "--device", "cpu", "-q")
+    run("benchmark", "bench.yaml", "--device", "cpu", "-q", "-o", "other", "--cluster", "local:2")
+    rows = [[replace(row, seconds=0) for row in Store(tmp_path / n / DATABASE).rows()] for n in ("results", "other")]
+    assert len(rows[0]) == 4
+    assert rows[0] == rows[1]
+    names = [{p.name for p in (tmp_path / name).iterdir()} for name in ("results", "other")]
+    assert names[0] == names[1]
 
 
 def test_there_is_nothing_to_draw(run, bench, tmp_path, one_line):

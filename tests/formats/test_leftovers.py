@@ -32,7 +32,7 @@ def ended():
 
 
 def named(folder, process, machine=None, prefix=""):
-    path = folder / f".upmri-{prefix}{machine or leftovers._machine()}-{process}-abcd_123"
+    path = folder / f".upmri-{prefix}{machine or leftovers.machine()}-{process}-abcd_123"
     path.mkdir(parents=True)
     (path / "half").write_text("half")
     return path
@@ -66,7 +66,7 @@ def test_only_own_names_of_processes_that_have_ended_are_removed(tmp_path, ended
         named(tmp_path, os.getpid()),
         named(tmp_path, ended, machine="0" * 8),
         tmp_path / ".upmri-notes",
-        tmp_path / f".upmri-{leftovers._machine()}-{ended}-abcd_123.txt",
+        tmp_path / f".upmri-{leftovers.machine()}-{ended}-abcd_123.txt",
         tmp_path / ".upmri-abcd_123",
         tmp_path / f"{gone.name[1:]}",
     ]
@@ -93,9 +93,9 @@ def test_links_and_files_are_not_followed(tmp_path, ended):
     precious = tmp_path / "precious"
     precious.mkdir()
     (precious / "a").write_text("a")
-    link = tmp_path / f".upmri-{leftovers._machine()}-{ended}-abcd_123"
+    link = tmp_path / f".upmri-{leftovers.machine()}-{ended}-abcd_123"
     link.symlink_to(precious)
-    file = tmp_path / f".upmri-{leftovers._machine()}-{ended}-abcd_124"
+    file = tmp_path / f".upmri-{leftovers.machine()}-{ended}-abcd_124"
     file.write_text("file")
     write(tmp_path / "b")
     assert (precious / "a").read_text() == "a"

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from upmri.cli import console
+from upmri.cli.many import Cluster, several
 from upmri.cli.options import Device, Quiet, Trusted, app
 from upmri.core.errors import InputError
 
 if TYPE_CHECKING:
     from upmri.evaluation.benchmark.plan import BenchmarkConfig
+    from upmri.evaluation.benchmark.store import Store
 
 
 @app.command("benchmark")
@@ -27,6 +29,7 @@ def benchmark_command(
     ] = False,
     timing: Annotated[bool, typer.Option("--timing", help="Measure time and memory for one image instead.")] = False,
     device: Device = "auto",
+    cluster: Cluster = None,
     quiet: Quiet = False,
     trusted: Trusted = False,  # noqa: ARG001
 ) -> None:
@@ -47,7 +50,12 @@ def benchmark_command(
         return
     if redraw and not (folder / DATABASE).exists():
         raise InputError("there are no results to draw; run without --redraw first", path=folder)
-    store = Store(folder / DATABASE) if redraw else run_benchmark(plan, folder, device=device, progress=not quiet)
+    if redraw:
+        store = Store(folder / DATABASE)
+    elif cluster is not None:
+        store = _spread(plan, folder, cluster, device, quiet)
+    else:
+        store = run_benchmark(plan, folder, device=device, progress=not quiet)
     paths = summary.write_summary(store, plan, folder)
     left = summary.missing(store, plan)
     store.close()
@@ -55,6 +63,15 @@ def benchmark_command(
         console.say(f"{folder}: {', '.join(path.name for path in paths)}")
         if left:
             console.say(f"{left} results are missing: another process computes them, or --redraw was given.")
+
+
+def _spread(plan: BenchmarkConfig, folder: Path, cluster: str, device: str, quiet: bool) -> Store:
+    from upmri.cluster.dask_engine import dask_engine
+    from upmri.evaluation.benchmark.by_workers import spread_benchmark
+
+    with dask_engine(cluster, device) as engine:
+        where = "auto" if several(device) else device  # each worker has its own
+        return spread_benchmark(plan, folder, engine.results, device=where, progress=not quiet)
 
 
 def _measure_times(plan: BenchmarkConfig, folder: Path, device: str, quiet: bool) -> None:

@@ -5,16 +5,20 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from upmri.cli import console
+from upmri.cli.many import Cluster
 from upmri.cli.options import Device, Json, Overwrite, Quiet, Seed, Trusted, app
 from upmri.core.errors import InputError
 from upmri.core.printable import one_line
+
+if TYPE_CHECKING:
+    from upmri.training.config import TrainConfig
 
 
 @app.command("train")
@@ -26,6 +30,11 @@ def train_command(
     resume: Annotated[
         bool, typer.Option("--resume", help="Continue from the checkpoint in the output folder.")
     ] = False,
+    only_prepare: Annotated[
+        bool,
+        typer.Option("--prepare", help="Only prepare the slices, for this and other trainings with the same cache."),
+    ] = False,
+    cluster: Cluster = None,
     quiet: Quiet = False,
     trusted: Trusted = False,  # noqa: ARG001
 ) -> None:
@@ -38,12 +47,34 @@ def train_command(
 
     try:
         settings = read_config(config, tuple(changes or ()))
+        if only_prepare:
+            _prepare(settings, cluster, quiet)
+            return
+        if cluster is not None:
+            raise InputError(
+                "prepares slices alone: give --prepare as well; several nodes train by torchrun", field="--cluster"
+            )
         with _interruptible(), console.warnings_shown(quiet=quiet):
             path = train(settings, resume=resume, progress=not quiet)
     except InputError as error:
         raise error if error.field == "--set" else error.within(path=config) from error
     if not quiet and _leads():
         typer.echo(path)
+
+
+def _prepare(settings: TrainConfig, cluster: str | None, quiet: bool) -> None:
+    from upmri.cluster.dask_engine import dask_engine
+    from upmri.training.prepare import prepare
+
+    cache = Path(settings.cache or Path(settings.output) / "cache").absolute()
+    count = 0
+    with nullcontext() if cluster is None else dask_engine(cluster, "cpu") as engine:
+        run = None if engine is None else engine.results
+        for data in (settings.train, settings.validation):
+            if data is not None:
+                count += len(prepare(data, cache, workers=settings.workers, progress=not quiet, run=run))
+    if not quiet:
+        console.say(f"{cache}: {count} slices")
 
 
 @app.command("adapt")

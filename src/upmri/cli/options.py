@@ -80,7 +80,7 @@ Axes = Annotated[
         "also slice, frame, echo, repetition, contrast, set."
     ),
 ]
-Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, …")]
+Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, …; `recon` takes several, cuda:0,cuda:1, or all.")]
 
 
 def above_zero(number: float, option: str, unit: float = 1) -> float:

@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import json
-from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from upmri.cli import console
+from upmri.cli import console, many
 from upmri.cli.options import Axes, Device, Json, Mirrors, Overwrite, Quiet, Reference, Seed, Trusted, app, byte_limit
 from upmri.core.errors import InputError
 from upmri.methods import DEFAULT
 
 if TYPE_CHECKING:
-    from upmri.core.scan import Reconstruction
+    from upmri.cluster.perform import FileTask
+
+_LARGE = 4 << 30  # bytes of a scan from which several workers reconstruct its slices
 
 
 @app.command("recon")
 def recon_command(
-    scans: Annotated[list[Path], typer.Argument(metavar="SCAN", help="Scans of any supported format.")],
+    scans: Annotated[
+        list[Path] | None, typer.Argument(metavar="SCAN", help="Scans of any supported format, or folders of them.")
+    ] = None,
     method: Annotated[str, typer.Option("--method", "-m", help="One of `upmri methods`.")] = DEFAULT,
     model: Annotated[
         str | None,
@@ -91,63 +95,62 @@ def recon_command(
     ] = False,
     quiet: Quiet = False,
     as_json: Json = False,
+    shard: many.Shard = None,
+    cluster: many.Cluster = None,
+    merge: many.Merge = False,
     trusted: Trusted = False,  # noqa: ARG001
 ) -> None:
     """Reconstruct scans, slice by slice; by default into SCAN.nii.gz in the current folder."""
-    from upmri import formats
-    from upmri.core.stages import measured, stage
-    from upmri.evaluation import report
-    from upmri.formats import atomic, nifti
-    from upmri.inference.choice import build_method
-    from upmri.inference.mapped import MappedSlices
-    from upmri.inference.reconstruct import reconstruct_slices
+    from upmri.cli.recon_work import ReconWork, summary
 
+    if not scans and not merge:
+        raise InputError("expected at least one", field="SCAN")
+    folder = target or Path()
+    if merge:
+        many.merge(_tasks(_targets(scans or [], target), folder), folder, quiet=quiet, as_json=as_json)
+        return
     settings: dict[str, Any] = {
         "model": model, "steps": steps, "samples": None if samples == 1 else samples, "adapt": adapt or None,
         "mirrors": mirrors or None, "refine_maps": refine or None, "damping": damping,
         "partial_fourier": None if partial_fourier else False,
     }  # fmt: skip
-    with console.warnings_shown(quiet=quiet):
-        build_method(method, **settings)  # a wrong setting is reported before anything is read
-    limit = byte_limit(max_gib)
-    inputs = [*scans, *(Path(other) for other in (model, maps, reference, navigators) if other is not None)]
     if maps is not None and reference is not None:
         raise InputError("expected --maps or --reference, got both", field="--maps")
-    given = None if maps is None else formats.load_maps(maps, max_bytes=limit)
-    other_scan = None if reference is None else formats.load(reference, max_bytes=limit)
-    echoes = None if navigators is None else formats.load(navigators, max_bytes=limit)
+    others = [other for other in (model, maps, reference, navigators) if other is not None]
+    work = ReconWork(
+        method=method, settings=settings, maps=maps, reference=reference, navigators=navigators,
+        axes=axes, slices=slices, check=check,
+        keep_phase=keep_phase, with_report=with_report, overwrite=overwrite, seed=seed, device=device,
+        limit=byte_limit(max_gib), inputs=tuple(map(Path, others)),
+    )  # fmt: skip
+    with console.warnings_shown(quiet=quiet):
+        work.check_settings()  # a wrong setting is reported before anything is read
+    pairs = _targets(scans or [], target)
+    _make_folders(pairs, target)
+    if shard is not None or cluster is not None or many.several(device):
+        from upmri.cli.recon_join import JoinWork
+
+        if not folder.is_dir():
+            raise InputError("expected a folder for all results", field="--out")
+        work = replace(work.absolute(), split_above=_LARGE if shard is None else None)
+        many.run(
+            work, _tasks(pairs, folder), folder.absolute(), label=method, shard=shard, cluster=cluster, device=device,
+            overwrite=overwrite, joiner=JoinWork(work), quiet=quiet, as_json=as_json,
+        )  # fmt: skip
+        return
     results, failed = [], False
-    for path, destination in zip(scans, _targets(scans, target), strict=True):
+    for path, destination in pairs:
+        seconds: dict[str, float] = {}
         try:
-            formats.check_target(destination, overwrite=overwrite, complex=keep_phase, deviations=samples > 1)
-            report_path = destination.with_name(f"{destination.name.split('.')[0]}.html")
-            atomic.check_not_input(destination, inputs)
-            if samples > 1:
-                atomic.check_not_input(nifti.std_path(destination), inputs)
-            if with_report:
-                report.check_report(report_path, overwrite=overwrite)
-                atomic.check_not_input(report_path, inputs)
-            seconds: dict[str, float] = {}
-            with measured(seconds) if profile else nullcontext():
-                with stage("opening"):
-                    source = formats.open_source(path, axes=axes, max_bytes=limit)
-                with source, console.warnings_shown(quiet=quiet):
-                    each = MappedSlices(source, slices, maps=given, reference=other_scan, navigators=echoes)
-                    rec = reconstruct_slices(
-                        each, len(each), method, read=each.read,
-                        check=check, seed=seed, device=device, progress=not quiet and not as_json, **settings
-                    )  # fmt: skip
-                with stage("writing"):
-                    rec.save(destination, overwrite=overwrite, complex=keep_phase)
-            if with_report:
-                with console.warnings_shown(quiet=quiet):
-                    report.write_report(rec, report_path, scan=path, slices=slices, axes=axes, overwrite=overwrite)
+            rec = work.reconstruct(
+                path, destination, progress=not quiet and not as_json, quiet=quiet, seconds=seconds if profile else None
+            )
         except InputError as error:
             console.complain(error.within(path=path))
             failed = True
             continue
         stages = {"stages": {name: round(value, 4) for name, value in seconds.items()}} if profile else {}
-        results.append(_summary(path, destination, rec) | stages)
+        results.append(summary(path, destination, rec) | stages)
         if not quiet and not as_json:
             console.say(_line(results[-1]))
             for name, value in seconds.items():
@@ -158,42 +161,38 @@ def recon_command(
         raise typer.Exit(2)
 
 
-def _targets(scans: list[Path], target: Path | None) -> list[Path]:
-    """Return the output file of each scan: the file that was named, or one file for each scan in a folder."""
-    from upmri.formats import atomic, suffixes
+def _targets(scans: list[Path], target: Path | None) -> list[tuple[Path, Path]]:
+    """Return each scan with its output: the file that was named, or one file for each scan in a folder."""
+    from upmri.cluster.inputs import expand
+    from upmri.formats import suffixes
 
-    names = [f"{path.name.split('.')[0] or path.name}.nii.gz" for path in scans]
-    if target is not None and target.name.lower().endswith(suffixes()):
-        if len(scans) > 1:
+    if target is not None and target.name.lower().endswith(suffixes()) and not target.is_dir():
+        if len(scans) != 1 or scans[0].is_dir():
             raise InputError(f"expected a folder for {len(scans)} scans, got one file, {target}", field="--out")
-        return [target]
+        return [(scans[0], target)]
     if target is not None and target.suffix and not target.is_dir():
         raise InputError(
             f"expected a folder or a name that ends in {', '.join(suffixes())}, got {target}", field="--out"
         )
-    if len(set(names)) < len(names):
-        raise InputError(
-            "two scans have the same name and would be written to the same file; reconstruct them one by one",
-            field="SCAN",
-        )
-    folder = target or Path()
-    atomic.make_folder(folder)
-    return [folder / name for name in names]
+    return [(path, (target or Path()) / f"{name}.nii.gz") for path, name in expand(scans)]
 
 
-def _summary(path: Path, destination: Path, rec: Reconstruction) -> dict[str, Any]:
-    from upmri.evaluation import evaluate
+def _make_folders(pairs: list[tuple[Path, Path]], target: Path | None) -> None:
+    from upmri.formats import atomic
 
-    summary = {
-        "scan": str(path),
-        "out": str(destination),
-        "method": rec.method,
-        "settings": rec.settings,
-        "versions": rec.versions,
-        "slices": len(rec),
-        "seconds": round(rec.seconds, 3),
-    }
-    return summary if rec.reference is None else summary | evaluate(rec)
+    if pairs[0][1] != target:  # a file that was named is in a folder that exists
+        for folder in {target or Path(), *(destination.parent for _, destination in pairs)}:
+            atomic.make_folder(folder)
+
+
+def _tasks(pairs: list[tuple[Path, Path]], folder: Path) -> list[FileTask]:
+    """Return a task for each scan, with absolute names, as processes of other machines need them."""
+    from upmri.cluster.perform import FileTask
+
+    return [
+        FileTask(str(destination.relative_to(folder)), (str(path.absolute()),), str(destination.absolute()))
+        for path, destination in pairs
+    ]
 
 
 def _line(result: dict[str, Any]) -> str:

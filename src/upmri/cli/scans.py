@@ -5,13 +5,18 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.text import Text
 
-from upmri.cli import console
+from upmri.cli import console, many
+from upmri.cli.many import Cluster, Shard
 from upmri.cli.options import Axes, Json, Overwrite, Quiet, Seed, Trusted, app, byte_limit
+from upmri.core.errors import InputError
+
+if TYPE_CHECKING:
+    from upmri.cli.simulate_work import SimulateWork
 
 
 @app.command("demo")
@@ -95,8 +100,10 @@ def _product(numbers: Sequence[float]) -> str:
 
 @app.command("simulate")
 def simulate_command(
-    image: Annotated[Path, typer.Argument(help="Images: .nii, .nii.gz, or .npy as (slice, row, column).")],
-    target: Annotated[Path, typer.Argument(metavar="OUT", help="The scan to write, .h5.")],
+    image: Annotated[
+        Path, typer.Argument(help="Images: .nii, .nii.gz, or .npy as (slice, row, column); or a folder of such files.")
+    ],
+    target: Annotated[Path, typer.Argument(metavar="OUT", help="The scan to write, .h5; of a folder, a folder.")],
     coils: Annotated[int, typer.Option(help="Number of receive coils.")] = 16,
     accel: Annotated[float, typer.Option(help="Acceleration R; W/R lines, calibration lines included.")] = 4,
     acs: Annotated[
@@ -117,25 +124,54 @@ def simulate_command(
         float | None,
         typer.Option(help="Most GiB of the images, and of the scan; by default half of the free memory."),
     ] = None,
+    shard: Shard = None,
+    cluster: Cluster = None,
     quiet: Quiet = False,
     trusted: Trusted = False,  # noqa: ARG001
 ) -> None:
-    """Make an undersampled multi-coil scan of an image."""
-    from upmri.formats import atomic, guard, load_images
-    from upmri.physics.simulate import simulate
+    """Make an undersampled multi-coil scan of an image, or of each image in a folder."""
+    from upmri.cli.simulate_work import SimulateWork
 
-    atomic.check_writable(target, overwrite=overwrite)
-    atomic.check_not_input(target, [image])
     limit = byte_limit(max_gib)
-    images = load_images(image, max_bytes=limit)
-    with guard.naming(image):
-        # Of each voxel the scan holds k-space and maps of all coils and the reference, complex numbers of 8 bytes.
-        guard.check_bytes("scan", 8 * images.size * (2 * coils + 1), limit)
-    scan = simulate(
-        images, coils=coils, acceleration=accel, acs=acs, noise=noise, seed=seed,
-        pattern=pattern, elliptic=elliptic,  # type: ignore[arg-type]  # simulate checks it
-    )  # fmt: skip
-    scan.save(target, overwrite=overwrite)
+    work = SimulateWork(
+        coils=coils,
+        acceleration=accel,
+        acs=acs,
+        noise=noise,
+        seed=seed,
+        pattern=pattern,
+        elliptic=elliptic,
+        limit=limit,
+    )
+    if image.is_dir():
+        _simulate_folder(work, image, target, shard=shard, cluster=cluster, overwrite=overwrite, quiet=quiet)
+        return
+    if shard is not None or cluster is not None:
+        raise InputError("--shard and --cluster are for a folder of images", path=image)
+    made = work.simulate(image, target, seed=seed, overwrite=overwrite)
     if not quiet:
-        height, width = scan.matrix
-        console.say(f"{target}: {len(scan)} slices, {coils} coils, {height} × {width}, {scan.acceleration:.2f}×")
+        size = f"{made['slices']} slices, {coils} coils, {made['height']} × {made['width']}"
+        console.say(f"{target}: {size}, {made['acceleration']:.2f}×")
+
+
+def _simulate_folder(
+    work: SimulateWork,
+    folder: Path,
+    target: Path,
+    *,
+    shard: str | None,
+    cluster: str | None,
+    overwrite: bool,
+    quiet: bool,
+) -> None:
+    from upmri.cluster.inputs import expand
+    from upmri.cluster.perform import FileTask
+    from upmri.formats import atomic
+
+    pairs = [(path, (target / f"{name}.h5").absolute()) for path, name in expand([folder])]
+    for place in {target.absolute(), *(out.parent for _, out in pairs)}:
+        atomic.make_folder(place)
+    tasks = [FileTask(str(out.relative_to(target.absolute())), (str(path),), str(out)) for path, out in pairs]
+    many.run(
+        work, tasks, target.absolute(), label="simulate", shard=shard, cluster=cluster, overwrite=overwrite, quiet=quiet
+    )

@@ -32,7 +32,7 @@ def make(folder: Path, *, kept: bool = False) -> Path:
     kept
         Whether it is for a folder that is being replaced, which :func:`remove` puts back if its name is free.
     """
-    return Path(tempfile.mkdtemp(prefix=f".upmri-{'kept-' if kept else ''}{_machine()}-{os.getpid()}-", dir=folder))
+    return Path(tempfile.mkdtemp(prefix=f".upmri-{'kept-' if kept else ''}{machine()}-{os.getpid()}-", dir=folder))
 
 
 @lru_cache(maxsize=256)  # once for each folder: a cache of slices may have many files
@@ -56,7 +56,7 @@ def _is_leftover(path: Path) -> bool:
     made = _NAME.fullmatch(path.name)
     if (made is None and _EARLIER_NAME.fullmatch(path.name) is None) or path.is_symlink() or not path.is_dir():
         return False
-    if made is not None and made[2] == _machine() and not _runs(int(made[3])):
+    if made is not None and made[2] == machine() and not runs(int(made[3])):
         return True
     try:
         return time.time() - path.stat().st_mtime > _OLD
@@ -64,7 +64,8 @@ def _is_leftover(path: Path) -> bool:
         return False
 
 
-def _runs(process: int) -> bool:
+def runs(process: int) -> bool:
+    """Return whether a process of this machine still runs."""
     if os.name != "posix":
         return True  # elsewhere the call would end the process
     try:
@@ -77,7 +78,7 @@ def _runs(process: int) -> bool:
 
 
 @cache
-def _machine() -> str:
+def machine() -> str:
     """Return a hash of where a process number means the same process: the machine, and in it the container."""
     try:
         space = str(Path("/proc/self/ns/pid").readlink())

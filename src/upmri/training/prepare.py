@@ -5,9 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 import random
+from collections import deque
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -39,7 +43,13 @@ _CONTENT = ("accelerations", "acs", "anatomy", "coils", "counting", "lines", "no
 _FAT = 0.6
 
 
-def prepare(config: DataConfig, cache: Path, *, workers: int = 1, progress: bool = False) -> list[Path]:
+Run = Callable[[deque[Callable[[], None]]], Iterator[tuple[Any, Any]]]
+"""Calls functions by other processes; yields each with None, or the error that it raised."""
+
+
+def prepare(
+    config: DataConfig, cache: Path, *, workers: int = 1, progress: bool = False, run: Run | None = None
+) -> list[Path]:
     """Prepare every slice with its coil maps and scale, once; return the files.
 
     Parameters
@@ -53,6 +63,9 @@ def prepare(config: DataConfig, cache: Path, *, workers: int = 1, progress: bool
         Number of processes.
     progress
         Whether to show a bar with the remaining time.
+    run
+        What prepares slices instead of processes of this machine: the workers of a cluster. Slices that cannot be
+        prepared do not stop the others then; the first of them is the error at the end.
     """
     found = select(config)
     stamps = {path: _stamp(path, is_image) for path, is_image in {(item.path, item.is_image) for item in found}}
@@ -63,7 +76,9 @@ def prepare(config: DataConfig, cache: Path, *, workers: int = 1, progress: bool
     files = [cache / f"{job.key}.safetensors" for job in jobs]
     todo = [(job, file) for job, file in zip(jobs, files, strict=True) if not file.exists()]
     with bar("preparing", len(todo), shown=progress) as advance:
-        if workers > 1 and len(todo) > 1:
+        if run is not None:
+            _spread(run, todo, advance)
+        elif workers > 1 and len(todo) > 1:
             # An executor, not a pool: where a script lacks its `if __name__ == "__main__"`, a pool would hang.
             context = torch.multiprocessing.get_context("spawn")
             with ProcessPoolExecutor(workers, context, torch.set_num_threads, (1,)) as executor:
@@ -75,6 +90,17 @@ def prepare(config: DataConfig, cache: Path, *, workers: int = 1, progress: bool
                 _prepare(pair)
                 advance()
     return files
+
+
+def _spread(run: Run, todo: list[tuple[_Job, Path]], advance: Callable[[], None]) -> None:
+    errors = []
+    for _, error in run(deque(partial(_prepare, pair) for pair in todo)):
+        if error is not None:
+            errors.append(error if isinstance(error, InputError) else InputError(f"{type(error).__name__}: {error}"))
+        advance()
+    if errors:
+        more = f"; {len(errors) - 1} other slices failed, too" if len(errors) > 1 else ""
+        raise InputError(f"{errors[0].message}{more}", field=errors[0].field, path=errors[0].path)
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,10 @@ import platform
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
+from numpy.typing import NDArray
 
 from upmri.core.errors import InputError
 from upmri.core.progress import bar
@@ -54,23 +55,41 @@ def run_benchmark(config: BenchmarkConfig, folder: Path, *, device: str = "auto"
     progress
         Whether to show a bar with the remaining time.
     """
-    atomic.make_folder(folder)
-    todo, wanted = cases.tasks(config), variants(config)
+    store, wanted = open_store(config, folder)
+    todo = cases.tasks(config)
     kept = cases.with_pictures(config, todo)
-    store = Store(folder / DATABASE)
-    for variant in wanted:
-        store.add_variant(variant.key, variant.entry.method, facts(variant.entry), versions())
     with bar("benchmark", len(todo), shown=progress) as advance:
         for task in todo:
             with store.claim(task.key) as mine:
                 try:
-                    if mine:
-                        _reconstruct(store, task, wanted, config.seed, device, keep=task.key in kept)
+                    if mine and (missing := lacking(store, task, wanted)):
+                        reconstruct_task(store, task, missing, config.seed, device, keep=task.key in kept)
                 except InputError as error:
-                    message = f"{error.message} (scan {task.key!r})"
-                    raise InputError(message, field=error.field, path=error.path or task.slice.path) from error
+                    raise of_task(error, task) from error
             advance()
     return store
+
+
+def open_store(config: BenchmarkConfig, folder: Path) -> tuple[Store, list[Variant]]:
+    """Open the database of a folder, made if it does not exist, and enter all variants, which are returned, too."""
+    atomic.make_folder(folder)
+    wanted = variants(config)
+    store = Store(folder / DATABASE)
+    for variant in wanted:
+        store.add_variant(variant.key, variant.entry.method, facts(variant.entry), versions())
+    return store, wanted
+
+
+def lacking(store: Store, task: cases.Task, wanted: Sequence[Variant]) -> list[Variant]:
+    """Return the variants that have no result for a scan."""
+    done = store.done(task.key)
+    return [variant for variant in wanted if variant.key not in done]
+
+
+def of_task(error: InputError, task: cases.Task) -> InputError:
+    """Return an error with the name of its scan."""
+    message = f"{error.message} (scan {task.key!r})"
+    return InputError(message, field=error.field, path=error.path or task.slice.path)
 
 
 def variants(config: BenchmarkConfig) -> list[Variant]:
@@ -102,12 +121,31 @@ def versions() -> dict[str, str]:
     return {"upmri": __version__, "torch": torch.__version__, "python": platform.python_version()}
 
 
-def _reconstruct(
-    store: Store, task: cases.Task, wanted: Sequence[Variant], seed: int, device: str, *, keep: bool
+class Sink(Protocol):
+    """What takes results: a :class:`~upmri.evaluation.benchmark.store.Store`, or a list that is stored later."""
+
+    def add_scan(self, key: str, **facts: Any) -> None:
+        """Take the facts about a scan."""
+
+    def put_picture(self, scan: str, what: str, image: NDArray[Any]) -> None:
+        """Take an image of a scan, such as its reference."""
+
+    def put(
+        self,
+        scan: str,
+        variant: str,
+        scores: dict[str, float],
+        seconds: float,
+        settings: Any,
+        image: NDArray[Any] | None = None,
+    ) -> None:
+        """Take a result and, if given, its image."""
+
+
+def reconstruct_task(
+    store: Sink, task: cases.Task, missing: Sequence[Variant], seed: int, device: str, *, keep: bool
 ) -> None:
-    missing = [variant for variant in wanted if variant.key not in store.done(task.key)]
-    if not missing:
-        return
+    """Reconstruct a scan with the variants that it lacks; ``keep``: with its images."""
     scan = task.make()
     assert scan.reference is not None  # noqa: S101
     store.add_scan(

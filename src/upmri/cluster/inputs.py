@@ -1,0 +1,60 @@
+"""Input files by their names and those of their folders, and a relative name for the output of each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from upmri.core.errors import InputError
+from upmri.formats.folders import find_files
+
+# Files in a folder of scans that are no scans; .hdr goes with its .cfl.
+_OTHERS = (
+    ".csv",
+    ".hdr",
+    ".htm",
+    ".html",
+    ".json",
+    ".log",
+    ".md",
+    ".pdf",
+    ".png",
+    ".sh",
+    ".tsv",
+    ".txt",
+    ".yaml",
+    ".yml",
+)
+
+
+def expand(paths: Sequence[Path]) -> list[tuple[Path, str]]:
+    """Return each file with a name for its output: the file's own name, below a folder with its subfolders.
+
+    Parameters
+    ----------
+    paths
+        Files, and folders to search with all their subfolders; hidden files, texts and tables in them are left out.
+    """
+    found: list[tuple[Path, str]] = []
+    for path in paths:
+        if not path.is_dir():
+            found.append((path, _stem(path)))
+            continue
+        inside = [file for file in find_files([str(path)], deep=True) if file.suffix.lower() not in _OTHERS]
+        if not inside:
+            raise InputError("has no scans", path=path)
+        root = path.absolute()
+        found += [(file, str(file.relative_to(root).parent / _stem(file))) for file in inside]
+    names: dict[str, Path] = {}
+    for file, name in found:
+        if name in names:
+            raise InputError(
+                f"would be written to the same file as {names[name]}; give the folder above both, or do one by one",
+                field="SCAN", path=file,
+            )  # fmt: skip
+        names[name] = file
+    return found
+
+
+def _stem(path: Path) -> str:
+    return path.name.split(".")[0] or path.name

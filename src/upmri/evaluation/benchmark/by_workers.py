@@ -1,0 +1,105 @@
+"""A benchmark by several processes: they compute, and one process alone writes the database."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from numpy.typing import NDArray
+
+from upmri.core.errors import InputError
+from upmri.core.progress import bar
+from upmri.evaluation.benchmark import cases
+from upmri.evaluation.benchmark.plan import BenchmarkConfig
+from upmri.evaluation.benchmark.run import Variant, lacking, of_task, open_store, reconstruct_task
+from upmri.evaluation.benchmark.store import Store
+
+
+@dataclass
+class Results:
+    """Results in the making; :meth:`store` puts them into a database."""
+
+    calls: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = field(default_factory=list)
+
+    def add_scan(self, key: str, **facts: Any) -> None:
+        """Keep the facts about a scan."""
+        self.calls.append(("add_scan", (key,), facts))
+
+    def put_picture(self, scan: str, what: str, image: NDArray[Any]) -> None:
+        """Keep an image of a scan."""
+        self.calls.append(("put_picture", (scan, what, image), {}))
+
+    def put(
+        self,
+        scan: str,
+        variant: str,
+        scores: dict[str, float],
+        seconds: float,
+        settings: Any,
+        image: NDArray[Any] | None = None,
+    ) -> None:
+        """Keep a result."""
+        self.calls.append(("put", (scan, variant, scores, seconds, settings, image), {}))
+
+    def store(self, database: Store) -> None:
+        """Store all."""
+        for name, values, facts in self.calls:
+            getattr(database, name)(*values, **facts)
+
+
+@dataclass(frozen=True)
+class Job:
+    """One scan with the variants that it lacks; a call computes them."""
+
+    task: cases.Task
+    missing: tuple[Variant, ...]
+    seed: int
+    device: str
+    keep: bool
+
+    def __call__(self) -> Results:
+        """Reconstruct."""
+        made = Results()
+        reconstruct_task(made, self.task, self.missing, self.seed, self.device, keep=self.keep)
+        return made
+
+
+Run = Callable[[deque[Job]], Iterator[tuple[Job, Results | BaseException]]]
+"""Does jobs in some order; yields each with its results, or the error that it ended in."""
+
+
+def spread_benchmark(
+    config: BenchmarkConfig, folder: Path, run: Run, *, device: str = "auto", progress: bool = False
+) -> Store:
+    """Compute what a benchmark lacks by other processes, with the results of :mod:`~upmri.evaluation.benchmark.run`.
+
+    Scans that cannot be used do not stop the others; the first of them is the error at the end.
+    """
+    store, wanted = open_store(config, folder)
+    todo = cases.tasks(config)
+    kept = cases.with_pictures(config, todo)
+    errors: list[InputError] = []
+    with ExitStack() as stack:
+        mine = [task for task in todo if stack.enter_context(store.claim(task.key))]
+        jobs = deque(
+            Job(task, tuple(missing), config.seed, device, task.key in kept)
+            for task in mine
+            if (missing := lacking(store, task, wanted))
+        )
+        with bar("benchmark", len(jobs), shown=progress) as advance:
+            for job, result in run(jobs):
+                if isinstance(result, Results):
+                    result.store(store)
+                elif isinstance(result, InputError):
+                    errors.append(of_task(result, job.task))
+                else:
+                    errors.append(of_task(InputError(f"{type(result).__name__}: {result}"), job.task))
+                advance()
+    if errors:
+        more = f"; {len(errors) - 1} other scans failed, too" if len(errors) > 1 else ""
+        raise InputError(f"{errors[0].message}{more}", field=errors[0].field, path=errors[0].path)
+    return store

@@ -1,0 +1,33 @@
+"""Folders of scans, and the names of their outputs."""
+
+import pytest
+
+from upmri.cluster.inputs import expand
+from upmri.core.errors import InputError
+
+
+@pytest.fixture
+def folder(tmp_path):
+    for name in ("p1/brain.h5", "p2/brain.h5", "p2/b.cfl", "p2/b.hdr", "README.md", ".hidden.h5", "p1/.x/y.h5"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    return tmp_path
+
+
+def test_subfolders_are_kept(folder):
+    assert [name for _, name in expand([folder])] == ["p1/brain", "p2/b", "p2/brain"]
+
+
+def test_files_keep_their_names(folder):
+    found = expand([folder / "p1" / "brain.h5", folder / "p2" / "b.cfl"])
+    assert [name for _, name in found] == ["brain", "b"]
+
+
+def test_two_of_one_name(folder):
+    with pytest.raises(InputError, match="same file"):
+        expand([folder / "p1" / "brain.h5", folder / "p2" / "brain.h5"])
+
+
+def test_an_empty_folder(tmp_path):
+    with pytest.raises(InputError, match="no scans"):
+        expand([tmp_path])
