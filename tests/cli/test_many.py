@@ -113,8 +113,9 @@ def test_wrong_words(run, folder, one_line):
     one_line(run("recon", "in", "-o", "x.npy", "--shard", "1/2", code=2), "--out")
 
 
-def test_without_the_extra_one_line_says_what_to_install(run, folder, one_line, monkeypatch):
-    monkeypatch.setitem(sys.modules, "distributed", None)
+@pytest.mark.parametrize("missing", ["distributed", "dask_jobqueue", "cryptography"])
+def test_without_the_extra_one_line_says_what_to_install(run, folder, one_line, monkeypatch, missing):
+    monkeypatch.setitem(sys.modules, missing, None)
     one_line(run("recon", "in", "-o", "out", "--cluster", "local", code=2), "pip install 'upmri[cluster]'")
 
 

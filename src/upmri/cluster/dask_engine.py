@@ -108,7 +108,9 @@ def dask_engine(where: str, device: str = "auto") -> Iterator[DaskEngine]:
         Devices of the workers of this machine; ``auto``: one worker for each GPU, or for every four cores.
     """
     try:
+        import cryptography  # noqa: F401 - for the keys of a run
         import dask
+        import dask_jobqueue  # noqa: F401
         import distributed
 
         from upmri.cluster.setup import Setup
