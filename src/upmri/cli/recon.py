@@ -166,8 +166,10 @@ def _targets(scans: list[Path], target: Path | None) -> list[tuple[Path, Path]]:
     from upmri.cluster.inputs import expand
     from upmri.formats import suffixes
 
-    if target is not None and target.name.lower().endswith(suffixes()) and not target.is_dir():
-        if len(scans) != 1 or scans[0].is_dir():
+    if target is not None and target.name.lower().endswith(suffixes()):  # a folder of DICOM files, too
+        if len(scans) == 1 and scans[0].is_dir():
+            raise InputError(f"expected a folder as --out for the scans of a folder, got {target}", path=scans[0])
+        if len(scans) != 1:
             raise InputError(f"expected a folder for {len(scans)} scans, got one file, {target}", field="--out")
         return [(scans[0], target)]
     if target is not None and target.suffix and not target.is_dir():

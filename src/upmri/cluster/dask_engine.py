@@ -54,17 +54,25 @@ class DaskEngine:
         self._client = client
 
     def run(self, queue: deque[Call]) -> Iterator[tuple[Call, Outcome]]:
-        """Do all calls; one whose workers are lost again and again is given up."""
+        """Do all calls; one whose workers are lost again and again is given up.
+
+        Dask suspects every call that a lost worker had. So calls that it has given up are done again, one by one.
+        """
         from distributed.scheduler import KilledWorker
 
-        for call, result in self.results(queue):
-            if isinstance(result, KilledWorker):
-                yield call, lost(call)
-            elif isinstance(result, BaseException):
-                line = f"{call.task.inputs[0]}: {type(result).__name__}: {result}"
-                yield call, Outcome(call.task.name, "failed", line)
-            else:
-                yield call, result
+        suspects: deque[Call] = deque()
+        while queue or suspects:
+            alone = not queue
+            for call, result in self.results(queue if queue else deque([suspects.popleft()])):
+                if isinstance(result, KilledWorker) and not alone:
+                    suspects.append(call)
+                elif isinstance(result, KilledWorker):
+                    yield call, lost(call)
+                elif isinstance(result, BaseException):
+                    line = f"{call.task.inputs[0]}: {type(result).__name__}: {result}"
+                    yield call, Outcome(call.task.name, "failed", line)
+                else:
+                    yield call, result
 
     def results(self, queue: deque[_Callable]) -> Iterator[tuple[_Callable, Any]]:
         """Call everything in a queue by the workers; yield each with what it returned, or the error it raised.
