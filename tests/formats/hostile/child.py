@@ -117,7 +117,7 @@ def misbehave(how: str) -> None:
             case "hang":
                 time.sleep(3600)
             case "flood":
-                np.ones(2 * FLOOD, np.uint8)
+                np.ones(8 * FLOOD, np.uint8)  # more than what was freed before and is used again
             case "fault":
                 raise LookupError("an error of the program")
         return ""
