@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from upmri.networks.dynamic import Dynamic, with_neighbours
+from upmri.networks.dynamic import Dynamic, TimeNormReLU
 from upmri.physics.sense import SenseOperator
 from upmri.physics.time_average import average_image, to_frames
 from upmri.physics.total_variation import smooth_over_time
@@ -111,14 +111,17 @@ def test_any_operator_serves(rng, assert_any_operator_serves):
     assert_any_operator_serves(network(), sense, evaluate, tolerance=0.03)
 
 
-def test_neighbours():
-    x = torch.arange(6.0).reshape(6, 1, 1, 1)
-    assert with_neighbours(x, 3, periodic=True).flatten(1).tolist() == [
-        [2, 0, 1], [0, 1, 2], [1, 2, 0], [5, 3, 4], [3, 4, 5], [4, 5, 3]
-    ]  # fmt: skip
-    assert with_neighbours(x, 3, periodic=False).flatten(1).tolist() == [
-        [0, 0, 1], [0, 1, 2], [1, 2, 2], [3, 3, 4], [3, 4, 5], [4, 5, 5]
-    ]  # fmt: skip
+@pytest.mark.parametrize("periodic", [True, False])
+def test_the_layer_over_time_is_a_convolution_norm_and_relu(periodic):
+    torch.manual_seed(0)
+    layer, x = TimeNormReLU(4), torch.randn(2 * 3, 4, 5, 6)
+    torch.nn.init.normal_(layer.bias)
+    series = x.reshape(2, 3, 4, 5, 6).permute(0, 3, 4, 2, 1).reshape(-1, 4, 3)  # (series · pixel, channel, frame)
+    padded = torch.nn.functional.pad(series, (1, 1), mode="circular" if periodic else "replicate")
+    kernel = torch.stack(layer.weights.weight.chunk(3), -1)  # of the frame before, of the frame, and of the one after
+    total = torch.nn.functional.conv1d(padded, kernel, layer.bias).reshape(2, 5, 6, 4, 3).permute(0, 4, 3, 1, 2)
+    expected = layer.norm(total.reshape(6, 4, 5, 6)).relu()
+    assert torch.allclose(layer(x, 3, periodic), expected, atol=1e-5)
 
 
 def test_sizes_that_do_not_halve(rng):

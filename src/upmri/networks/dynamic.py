@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from upmri.core.stages import stage
 from upmri.networks.cnn import last_convolution
-from upmri.networks.layers import ConvNormReLU, halve, join
-from upmri.networks.replay import replay
+from upmri.networks.layers import ConvNormReLU, group_norm, halve, join, norm_relu
+from upmri.networks.replay import replayed
 from upmri.networks.unrolled import ACCURACY, bound_gradients, damping_for, smooth_phase_of
 from upmri.physics.operator import Operator
 from upmri.physics.time_average import average_image, by_series, to_frames
@@ -86,10 +86,12 @@ class Dynamic(nn.Module):
             x = operator.solve(adjoint + damping[:, None, None] * mean, damping, accuracy=accuracy, start=mean)
         cascade = self._cascades.setdefault(frames, _Cascade(self.network, frames, self.periodic))
         cascade.network = self.network
+        with stage("U-Net"):
+            run = replayed(cascade, x, adjoint, support, damping, sigma)
         states = [x]  # later ones are kept only where gradients need them
         for _ in range(self.cascades):
             with stage("U-Net"):
-                rhs = replay(cascade, x, adjoint, support, damping, sigma)
+                rhs = run(x, adjoint, support, damping, sigma)
             with stage("solves"):
                 x = operator.solve(rhs, damping, accuracy=accuracy, start=x)
             if x.requires_grad:
@@ -173,22 +175,40 @@ class _TimeStage(nn.Module):
     def __init__(self, inputs: int, outputs: int) -> None:
         super().__init__()
         self.first = ConvNormReLU(inputs, outputs)
-        self.time = ConvNormReLU(3 * outputs, outputs, 1)
+        self.time = TimeNormReLU(outputs)
         self.second = ConvNormReLU(outputs, outputs)
 
     def forward(self, x: Tensor, frames: int, periodic: bool) -> Tensor:
         x = self.first(x)
-        x = x + self.time(with_neighbours(x, frames, periodic))
+        x = x + self.time(x, frames, periodic)
         out: Tensor = self.second(x)
         return out
 
 
-def with_neighbours(x: Tensor, frames: int, periodic: bool) -> Tensor:
-    """Channels of the frame before, of the frame and of the frame after: (series · frame, 3·channel, H, W)."""
-    now = by_series(x.permute(0, 2, 3, 1), frames)  # channels last, as they are in memory
-    if periodic:
-        before, after = now.roll(1, 1), now.roll(-1, 1)
-    else:
-        before = torch.cat([now[:, :1], now[:, :-1]], 1)
-        after = torch.cat([now[:, 1:], now[:, -1:]], 1)
-    return torch.cat([before, now, after], -1).flatten(0, 1).permute(0, 3, 1, 2)
+class TimeNormReLU(nn.Module):
+    """Convolution over three frames, group norm and ReLU: (series · frame, channels, H, W) → the same.
+
+    One matrix product gives what a frame adds to the next frame, to itself and to the one before; these are then
+    shifted and added. A convolution of 1×1 pixels of the joined channels of three frames is the same, and its
+    gradient in the weights takes most of a training step.
+
+    Parameters
+    ----------
+    channels
+        Number of channels.
+    """
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.weights = nn.Linear(channels, 3 * channels, bias=False)
+        self.bias = nn.Parameter(torch.zeros(channels))
+        self.norm = group_norm(channels)
+
+    def forward(self, x: Tensor, frames: int, periodic: bool) -> Tensor:
+        """Output of the three layers."""
+        parts = by_series(self.weights(x.permute(0, 2, 3, 1)), frames)  # channels last, as they are in memory
+        to_next, to_self, to_last = parts.chunk(3, -1)
+        from_last = torch.cat([to_next[:, -1:] if periodic else to_next[:, :1], to_next[:, :-1]], 1)
+        from_next = torch.cat([to_last[:, 1:], to_last[:, :1] if periodic else to_last[:, -1:]], 1)
+        total = (to_self + from_last + from_next).flatten(0, 1).permute(0, 3, 1, 2)
+        return norm_relu(total, self.bias, self.norm)

@@ -26,22 +26,33 @@ class ConvNormReLU(nn.Sequential):
     """
 
     def __init__(self, inputs: int, outputs: int, size: int = 3) -> None:
-        norm = nn.GroupNorm(math.gcd(_GROUPS, outputs), outputs)
-        super().__init__(nn.Conv2d(inputs, outputs, size, padding=size // 2), norm, nn.ReLU())
+        super().__init__(nn.Conv2d(inputs, outputs, size, padding=size // 2), group_norm(outputs), nn.ReLU())
 
     def forward(self, x: Tensor) -> Tensor:
         """Output of the three layers."""
         if not uses_kernels(x):
             out: Tensor = super().forward(x)
             return out
-        from upmri.networks.fused_norm import norm_relu
-
         conv, norm, _ = self
         assert isinstance(conv, nn.Conv2d)  # noqa: S101
         assert isinstance(norm, nn.GroupNorm)  # noqa: S101
         assert conv.bias is not None  # noqa: S101
-        convolved = nnf.conv2d(x, conv.weight, padding=conv.padding)  # the bias is added with the norm
-        return norm_relu(convolved, conv.bias, norm.weight, norm.bias, norm.num_groups, norm.eps)
+        # The bias is added with the norm.
+        return norm_relu(nnf.conv2d(x, conv.weight, padding=conv.padding), conv.bias, norm)
+
+
+def group_norm(channels: int) -> nn.GroupNorm:
+    """A group norm with up to eight groups."""
+    return nn.GroupNorm(math.gcd(_GROUPS, channels), channels)
+
+
+def norm_relu(x: Tensor, bias: Tensor, norm: nn.GroupNorm) -> Tensor:
+    """ReLU of the group norm of x + b, (batch, channel, H, W), with a bias b for each channel."""
+    if not uses_kernels(x):
+        return norm(x + bias[:, None, None]).relu()
+    from upmri.networks import fused_norm
+
+    return fused_norm.norm_relu(x, bias, norm.weight, norm.bias, norm.num_groups, norm.eps)
 
 
 def log_parameter(value: float) -> nn.Parameter:

@@ -26,10 +26,11 @@ _WARM_UP = 3
 _recorded: weakref.WeakKeyDictionary[nn.Module, OrderedDict[Any, _Recording]] = weakref.WeakKeyDictionary()
 
 
-def replay(module: nn.Module, *inputs: Tensor) -> Tensor:
-    """Return ``module(*inputs)``: by a recorded graph on a CUDA device, otherwise by a call.
+def replayed(module: nn.Module, *inputs: Tensor) -> Callable[..., Tensor]:
+    """Return a function that computes ``module(*inputs)`` for inputs like these, of the same shapes and types.
 
-    Where no gradients are recorded, the memory of the result is used again by the next call with the same shapes.
+    On a CUDA device it replays a recorded graph; elsewhere it is the module. Where no gradients are recorded, the
+    memory of a result is used again by the next call.
 
     Parameters
     ----------
@@ -39,13 +40,8 @@ def replay(module: nn.Module, *inputs: Tensor) -> Tensor:
         Tensors on one device.
     """
     if not uses_kernels(inputs[0]) or torch.cuda.is_current_stream_capturing():
-        out: Tensor = module(*inputs)
-        return out
-    recording = _find(module, inputs)
-    if torch.is_grad_enabled() and (recording.weights or any(x.requires_grad for x in inputs)):
-        replayed: Tensor = _Replayed.apply(recording, recording.joined_weights(), *inputs)
-        return replayed
-    return recording.forward(inputs)
+        return module
+    return _find(module, inputs)
 
 
 def _find(module: nn.Module, inputs: Sequence[Tensor]) -> _Recording:
@@ -73,6 +69,13 @@ class _Recording:
         self._back: dict[tuple[bool, ...], tuple[torch.cuda.CUDAGraph, Tensor, Any]] = {}
         with torch.no_grad():
             self._graph, self._out = _record(lambda: module(*self._held))
+
+    def __call__(self, *inputs: Tensor) -> Tensor:
+        """Output for these inputs, with gradients where they are recorded."""
+        if torch.is_grad_enabled() and (self.weights or any(x.requires_grad for x in inputs)):
+            out: Tensor = _Replayed.apply(self, self.joined_weights(), *inputs)
+            return out
+        return self.forward(inputs)
 
     def forward(self, inputs: Sequence[Tensor]) -> Tensor:
         """Output for these inputs, which the next call overwrites."""

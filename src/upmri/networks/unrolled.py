@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from upmri.core.stages import stage
 from upmri.networks.cnn import UNet, on_channels
 from upmri.networks.layers import log_parameter
-from upmri.networks.replay import replay
+from upmri.networks.replay import replayed
 from upmri.physics.operator import Operator
 
 # The σ₀ at which the damping is λ₁, and bounds for σ₀.
@@ -92,10 +92,12 @@ class Unrolled(nn.Module):
             x = operator.solve(known, total, accuracy=accuracy)
         cascade = self._cascades[0]
         cascade.network = self.network
+        with stage("U-Net"):
+            run = replayed(cascade, x, known, support, damping)
         states = [x]  # later ones are kept only where gradients need them
         for _ in range(self.cascades):
             with stage("U-Net"):
-                rhs = replay(cascade, x, known, support, damping)
+                rhs = run(x, known, support, damping)
             with stage("solves"):
                 x = operator.solve(rhs, total, accuracy=accuracy, start=x)
             if x.requires_grad:

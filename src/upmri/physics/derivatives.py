@@ -17,14 +17,16 @@ Run = Callable[[Tensor, float | Tensor, Tensor | None], Tensor]
 
 def linear(value: Tensor, there: Map, back: Map) -> Tensor:
     """L x of a linear map L (``there``) with the adjoint L* (``back``); for a Hermitian map both are the same."""
+    if _plain():
+        return there(value)
     result: Tensor = _Linear.apply(value, there, back)
     return result
 
 
 def inverse(rhs: Tensor, damping: float | Tensor, run: Run, start: Tensor | None = None) -> Tensor:
     """(N + λI)⁻¹ b by a solver (b, λ, first x or None) ↦ x, with gradients in b and λ; the first x changes nothing."""
-    if not torch.is_grad_enabled() and not torch._C._are_functorch_transforms_active():
-        return run(rhs, damping, start)  # without the cost of a differentiable function
+    if _plain():
+        return run(rhs, damping, start)
     result: Tensor = _Inverse.apply(rhs, damping, run, None if start is None else start.detach())
     return result
 
@@ -34,6 +36,9 @@ def outside(compute: Callable[[], Result]) -> Result:
 
     Tensors made within them are wrapped, or barred from autograd, and of no use afterwards.
     """
+    if not torch._C._are_functorch_transforms_active():
+        with torch.inference_mode(False), torch.no_grad():
+            return compute()
     kept: list[Result] = []
 
     def run(value: Tensor) -> Tensor:
@@ -41,8 +46,13 @@ def outside(compute: Callable[[], Result]) -> Result:
             kept.append(compute())
         return value.clone()
 
-    linear(torch.zeros(()), run, run)  # torch runs what is inside an autograd function below all transforms
+    _Linear.apply(torch.zeros(()), run, run)  # torch runs what is inside an autograd function below all transforms
     return kept[0]
+
+
+def _plain() -> bool:
+    """Whether no derivatives are wanted, so that the cost of a differentiable function can be saved."""
+    return not torch.is_grad_enabled() and not torch._C._are_functorch_transforms_active()
 
 
 class _Linear(torch.autograd.Function):

@@ -176,12 +176,20 @@ def row_blocks(maps: Tensor) -> list[Block]:
         most = max(1, _CUDA_BLOCK // (width**2 * maps.element_size()))
         h_step = min(height, most)
         n_step = max(1, most // h_step)
+    parts = [(slice(s, min(s + n_step, n)), h) for s in range(0, n, n_step) for h in range(0, height, h_step)]
+    inside = [seen[slices, h : h + h_step].any(0) for slices, h in parts]
+    # To the CPU in one piece: an accelerator would have to wait for each.
+    found = torch.cat([one.any(dim) for one in inside for dim in (1, 0)]).cpu()
+    lengths = [length for one in inside for length in one.shape]
+    edges = [_extent(one) for one in found.split(lengths)]
     blocks = []
-    for s in range(0, n, n_step):
-        for h in range(0, height, h_step):
-            slices = slice(s, min(s + n_step, n))
-            inside = seen[slices, h : h + h_step].any(0)
-            rows, columns = (inside.any(dim).nonzero().flatten().tolist() for dim in (1, 0))
-            if rows:
-                blocks.append(Block(slices, slice(h + rows[0], h + rows[-1] + 1), slice(columns[0], columns[-1] + 1)))
+    for (slices, h), rows, columns in zip(parts, edges[::2], edges[1::2], strict=True):
+        if rows.stop:
+            blocks.append(Block(slices, slice(h + rows.start, h + rows.stop), columns))
     return blocks
+
+
+def _extent(inside: Tensor) -> slice:
+    """Shortest range that holds all true entries; an empty one if there are none."""
+    found = inside.nonzero().flatten()
+    return slice(int(found[0]), int(found[-1]) + 1) if len(found) else slice(0, 0)
