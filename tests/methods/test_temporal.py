@@ -7,9 +7,8 @@ import pytest
 import torch
 
 from upmri.core.errors import InputError
-from upmri.methods.llr import LocallyLowRank, low_rank_blocks
+from upmri.methods.llr import LocallyLowRank
 from upmri.methods.low_rank_sparse import LowRankSparse, over_time
-from upmri.methods.temporal import shrink_singular_values
 from upmri.methods.tv_time import TvTime
 from upmri.physics import Problem, SenseOperator, simulate_series
 from upmri.physics.time_average import by_series
@@ -50,35 +49,6 @@ def test_series_do_not_mix(scan, problem, method):
     kspace = torch.cat([scan.kspace, 2 * scan.kspace.flip(-2)])
     two = Problem(SenseOperator(maps, mask), kspace, sigma=scan.noise, scaled=True, frames=FRAMES)
     assert torch.allclose(method.reconstruct(two)[:FRAMES], method.reconstruct(problem.with_seeds(0)), atol=1e-4)
-
-
-def test_singular_values_are_shrunk(rng):
-    matrices = rng(3, 12, 5)
-    u, s, vh = torch.linalg.svd(matrices, full_matrices=False)
-    expected = (u * (s - 2).clamp_min(0)[:, None]) @ vh
-    assert torch.allclose(shrink_singular_values(matrices, 2.0), expected)
-    assert torch.allclose(shrink_singular_values(matrices, torch.full((3,), 2.0)), expected)
-
-
-def test_blocks_are_those_of_the_image(rng):
-    """Each block by its own singular value decomposition, with an image that is no multiple of the blocks."""
-    images, threshold = rng(2 * 3, 10, 7), 1.5
-    found = low_rank_blocks(images, 3, 4, threshold, [0, 0])
-    for series in range(2):
-        frames = images[3 * series : 3 * series + 3]
-        for row in range(0, 10, 4):
-            for column in range(0, 7, 4):
-                where = (..., slice(row, row + 4), slice(column, column + 4))
-                part = frames[where]
-                u, s, vh = torch.linalg.svd(part.flatten(1).mT, full_matrices=False)
-                expected = ((u * (s - threshold).clamp_min(0)) @ vh).mT.reshape(part.shape)
-                assert torch.allclose(found[3 * series : 3 * series + 3][where], expected)
-
-
-def test_shifted_blocks_are_blocks_of_the_shifted_image(rng):
-    images = rng(3, 8, 8)
-    rolled = low_rank_blocks(images.roll((1, 2), (-2, -1)), 3, 4, 1.0, [0, 0])
-    assert torch.allclose(low_rank_blocks(images, 3, 4, 1.0, [1, 2]), rolled.roll((-1, -2), (-2, -1)))
 
 
 def test_locally_low_rank_is_that_of_bart(scan, problem, pics):

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from upmri.networks.dynamic import Dynamic, TimeNormReLU
+from upmri.physics.low_rank import low_rank_blocks
 from upmri.physics.sense import SenseOperator
 from upmri.physics.time_average import average_image, to_frames
 from upmri.physics.total_variation import smooth_over_time
@@ -34,14 +35,17 @@ def turned(operator, frames):
     return SenseOperator(operator.maps[frames], operator.mask[frames])
 
 
-def test_an_untrained_network_corrects_the_average_by_the_data(problem):
+def test_an_untrained_network_is_alternating_directions(problem):
     operator, adjoint = problem
-    found = network(trained=False, damping=0.3)(operator, adjoint, SIGMA, FRAMES)
+    found = network(trained=False, damping=0.3, low_rank=0.5)(operator, adjoint, SIGMA, FRAMES)
     x = to_frames(average_image(operator, adjoint, FRAMES), FRAMES)
-    x = operator.solve(adjoint + 0.3 * x, 0.3)
-    for _ in range(2):
-        smooth, _ = smooth_over_time(x, FRAMES, SIGMA[:, None, None])
-        x = operator.solve(adjoint + 0.3 * smooth, 0.3)
+    x, dual = operator.solve(adjoint + 0.3 * x, 0.3), 0
+    for k in range(2):
+        total = x + dual
+        v = low_rank_blocks(total, FRAMES, 8, 0.5 * 0.01 * (8 + 2), [3 * k, 5 * k])
+        z, _ = smooth_over_time(v, FRAMES, SIGMA[:, None, None])
+        dual = total - z
+        x = operator.solve(adjoint + 0.3 * (z - dual), 0.3)
     assert torch.allclose(found, x, atol=1e-4)
 
 

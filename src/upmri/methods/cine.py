@@ -37,8 +37,8 @@ class CineObjective(Objective):
 
     Parameters
     ----------
-    cascades, width, damping
-        Number of uses of the U-Net, channels at its first level, and initial λ.
+    cascades, width, damping, low_rank
+        Number of uses of the U-Net, channels at its first level, and initial λ and θ.
     periodic
         Whether the first frame of a series follows the last one.
     split
@@ -50,7 +50,8 @@ class CineObjective(Objective):
 
     cascades: int = 6
     width: int = 32
-    damping: float = 0.3
+    damping: float = 0.2
+    low_rank: float = 0.4
     periodic: bool = True
     split: SeriesSplit = field(default_factory=SeriesSplit)
     sigma_jitter: float = 0.3
@@ -60,7 +61,13 @@ class CineObjective(Objective):
 
     def network(self) -> nn.Module:
         """Return the network with fresh weights."""
-        return Dynamic(cascades=self.cascades, width=self.width, damping=self.damping, periodic=self.periodic)
+        return Dynamic(
+            cascades=self.cascades,
+            width=self.width,
+            damping=self.damping,
+            low_rank=self.low_rank,
+            periodic=self.periodic,
+        )
 
     def loss(self, network: nn.Module, problem: Problem) -> Tensor:
         """Error on Λ relative to that of the image of all frames together, (series,)."""

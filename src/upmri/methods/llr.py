@@ -7,13 +7,12 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
 
 from upmri.core.checks import at_least
 from upmri.methods.base import Method
-from upmri.methods.temporal import accelerated, first_image, shrink_singular_values, step_size
+from upmri.methods.temporal import accelerated, first_image, step_size
+from upmri.physics.low_rank import low_rank_blocks
 from upmri.physics.problem import Problem
-from upmri.physics.time_average import by_series
 
 # λ in units of the noise level: see docs/cine.md for its choice.
 _DAMPING = 0.12
@@ -67,28 +66,3 @@ class LocallyLowRank(Method):
             return low_rank_blocks(z + tau * (adjoint - operator.normal(z)), frames, self.block, threshold, shift)
 
         return accelerated(step, first_image(problem), self.steps) * operator.support
-
-
-def low_rank_blocks(images: Tensor, frames: int, block: int, threshold: float | Tensor, shift: list[int]) -> Tensor:
-    """Shrink the singular values of all blocks of series, (series · frame, H, W).
-
-    Parameters
-    ----------
-    images, frames
-        Series, and their number of frames.
-    block
-        Width of the blocks; the image is continued by zeros to a multiple of it.
-    threshold
-        Threshold of the singular values, one number or (series,).
-    shift
-        Shift of the grid of blocks, (rows, columns).
-    """
-    h, w = images.shape[-2:]
-    padded = pad(images, (0, -w % block, 0, -h % block)).roll(shift, (-2, -1))
-    rows, columns = padded.shape[-2] // block, padded.shape[-1] // block
-    parts = by_series(padded, frames).unflatten(-1, (columns, block)).unflatten(-3, (rows, block))
-    matrices = parts.permute(0, 2, 4, 3, 5, 1).flatten(3, 4)  # (series, row, column, pixel, frame)
-    limit = threshold[:, None, None] if isinstance(threshold, Tensor) else threshold
-    shrunk = shrink_singular_values(matrices, limit).unflatten(3, (block, block)).permute(0, 5, 1, 3, 2, 4)
-    back = shrunk.reshape(padded.shape).roll([-shift[0], -shift[1]], (-2, -1))
-    return back[..., :h, :w]

@@ -11,7 +11,8 @@ from torch import Tensor
 from upmri.core.checks import at_least
 from upmri.methods.base import Method
 from upmri.methods.l1_wavelet import soft
-from upmri.methods.temporal import accelerated, first_image, shrink_singular_values, step_size
+from upmri.methods.temporal import accelerated, first_image, step_size
+from upmri.physics.low_rank import shrink_singular_values
 from upmri.physics.problem import Problem
 from upmri.physics.time_average import by_series, to_frames
 

@@ -1,11 +1,10 @@
-"""What classical methods over time share: accelerated proximal gradients, and thresholds of singular values."""
+"""What classical methods over time share: accelerated proximal gradients, their start and their step."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
 
-import torch
 from torch import Tensor
 
 from upmri.methods.l1_wavelet import largest_eigenvalue
@@ -42,23 +41,3 @@ def step_size(problem: Problem) -> float:
     """τ = 1/‖N‖, for all slices, by a bound of the largest eigenvalue."""
     norm = float(largest_eigenvalue(problem.operator, problem.adjoint).max())
     return 1 / norm if norm > 0 else 1.0
-
-
-def shrink_singular_values(matrices: Tensor, threshold: float | Tensor) -> Tensor:
-    """U soft(Σ, λ) V* of matrices U Σ V*, (…, M, T), with T ≤ M for speed: the proximal map of λ‖X‖_*.
-
-    V and Σ² are from X*X, T×T. Singular values below 10⁻³ of the largest, which rounding would spoil, are below any
-    useful threshold.
-
-    Parameters
-    ----------
-    matrices
-        X, complex.
-    threshold
-        λ, one number or (…).
-    """
-    values, vectors = torch.linalg.eigh(matrices.mH @ matrices)
-    sigma = values.clamp_min(0).sqrt()
-    threshold = threshold[..., None] if isinstance(threshold, Tensor) else threshold
-    gain = torch.where(sigma > threshold, 1 - threshold / sigma, 0)
-    return matrices @ ((vectors * gain[..., None, :].to(vectors.dtype)) @ vectors.mH)

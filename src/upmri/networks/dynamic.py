@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from itertools import pairwise
 
 import torch
@@ -10,15 +11,18 @@ from torch import Tensor, nn
 
 from upmri.core.stages import stage
 from upmri.networks.cnn import last_convolution
-from upmri.networks.layers import ConvNormReLU, group_norm, halve, join, norm_relu
+from upmri.networks.layers import ConvNormReLU, group_norm, halve, join, log_parameter, norm_relu
 from upmri.networks.replay import replayed
 from upmri.networks.unrolled import ACCURACY, bound_gradients, damping_for, smooth_phase_of
+from upmri.physics.low_rank import low_rank_blocks
 from upmri.physics.operator import Operator
 from upmri.physics.time_average import average_image, by_series, to_frames
 from upmri.physics.total_variation import smooth_over_time
 
 # Largest logarithm of a threshold, in units of the noise level.
 _MOST = 6.0
+# Width of a block of pixels, and how far blocks move from one cascade to the next.
+_BLOCK, _STRIDES = 8, (3, 5)
 # Smallest root mean square of what moves, for a series that does not.
 _LEAST = 1e-6
 
@@ -26,20 +30,22 @@ _LEAST = 1e-6
 class Dynamic(nn.Module):
     """Network D(A*y, σ₀) for whole series: K cascades with one shared U-Net U over space and time, and one damping λ.
 
-    The start is the image of all frames together, x̄ (:func:`upmri.physics.time_average.average_image`), corrected by
-    the lines of each frame t; each cascade adds the output of the U-Net and restores data consistency:
+    The cascades are those of alternating directions for a series of which blocks of pixels have low rank and every
+    pixel changes seldom, with a U-Net that adds what these two leave out. The start is the image of all frames
+    together, x̄ (:func:`upmri.physics.time_average.average_image`), corrected by the lines of each frame t, and q = 0:
 
         x_t = (N_t + λI)⁻¹ (A_t* y_t + λ x̄),
-        (u, w) = U(φ̄ (x − m)/s, φ̄ m, σ₀/s),    z = Π (φ s u + prox_{σ₀ exp(w)}(x)),
-        x_t = (N_t + λI)⁻¹ (A_t* y_t + λ z_t).
+        v = L_{σ₀θ}(x + q),    (u, w) = U(φ̄ (v − m)/s, φ̄ m, σ₀/s),    z = Π (T_{σ₀ exp(w)}(v) + φ s u),
+        q ← x + q − z,    x_t = (N_t + λI)⁻¹ (A_t* y_t + λ (z_t − q_t)).
 
-    The U-Net gives an image u and, for every pixel and frame, the threshold σ₀ exp(w) of total variation over time,
-    whose proximal map (:func:`upmri.physics.total_variation.smooth_over_time`) removes small changes and keeps large
-    ones. m is the mean of x over time, so that x − m is what moves, s its root mean square over the series, and φ the
-    phase factor of m after a low-pass filter, the same for all frames. What moves is small beside m: without s, the
-    U-Net would hardly see it. Π is 1 on the support of the object. λ depends on σ₀ as in
-    :class:`~upmri.networks.unrolled.Unrolled`. u and w are 0 before training: the untrained network is a classical
-    reconstruction with total variation over time, of few steps. Gradients are bounded as in that network.
+    L shrinks the singular values of blocks of 8×8 pixels (:func:`upmri.physics.low_rank.low_rank_blocks`), which are
+    at other places in each cascade. T is the proximal map of total variation over time
+    (:func:`upmri.physics.total_variation.smooth_over_time`), with a threshold for every pixel and frame. m is the mean
+    of v over time, so that v − m is what moves, s its root mean square over the series, and φ the phase factor of m
+    after a low-pass filter, the same for all frames. What moves is small beside m: without s, the U-Net would hardly
+    see it. Π is 1 on the support of the object. λ depends on σ₀ as in :class:`~upmri.networks.unrolled.Unrolled`. u and
+    w are 0 before training: the untrained network is a classical reconstruction. Gradients are bounded as in that
+    network.
 
     Parameters
     ----------
@@ -49,16 +55,26 @@ class Dynamic(nn.Module):
         Channels at the first of three levels of the U-Net; the others have 2 and 3 times as many.
     damping
         Initial λ₁. Its logarithm is the trained parameter.
+    low_rank
+        Initial θ. Its logarithm is the trained parameter; the threshold is θ σ₀ (√64 + √T) for T frames.
     periodic
         Whether the first frame follows the last one, as in heart beats put together from several; otherwise the frame
         before the first is the first, and that after the last is the last.
     """
 
-    def __init__(self, *, cascades: int = 6, width: int = 32, damping: float = 0.3, periodic: bool = True) -> None:
+    def __init__(
+        self,
+        *,
+        cascades: int = 6,
+        width: int = 32,
+        damping: float = 0.2,
+        low_rank: float = 0.4,
+        periodic: bool = True,
+    ) -> None:
         super().__init__()
         self.cascades, self.periodic = cascades, periodic
         self.network = TimeUNet(width, outputs=3)
-        self.log_damping = nn.Parameter(torch.tensor(damping).log())
+        self.log_damping, self.log_low_rank = log_parameter(damping), log_parameter(low_rank)
         self._cascades: dict[int, _Cascade] = {}  # by the number of frames; no submodules, as they share the U-Net
 
     def forward(self, operator: Operator, adjoint: Tensor, sigma: Tensor, frames: int) -> Tensor:
@@ -79,48 +95,56 @@ class Dynamic(nn.Module):
             Images (series · frame, H, W).
         """
         damping = damping_for(self.log_damping.exp(), sigma)
+        factor = damping[:, None, None]
+        threshold = self.log_low_rank.exp() * sigma[::frames] * (_BLOCK + math.sqrt(frames))
         support = operator.support
         accuracy = 0.0 if torch.is_grad_enabled() else ACCURACY
         with stage("solves"):
             mean = to_frames(average_image(operator, adjoint, frames), frames)
-            x = operator.solve(adjoint + damping[:, None, None] * mean, damping, accuracy=accuracy, start=mean)
+            x = operator.solve(adjoint + factor * mean, damping, accuracy=accuracy, start=mean)
         cascade = self._cascades.setdefault(frames, _Cascade(self.network, frames, self.periodic))
         cascade.network = self.network
-        with stage("U-Net"):
-            run = replayed(cascade, x, adjoint, support, damping, sigma)
+        run = replayed(cascade, x, support, sigma)
+        dual = torch.zeros_like(x)
         states = [x]  # later ones are kept only where gradients need them
-        for _ in range(self.cascades):
+        for k in range(self.cascades):
+            with stage("low rank"):
+                total = x + dual
+                shift = [stride * k % _BLOCK for stride in _STRIDES]
+                v = low_rank_blocks(total, frames, _BLOCK, threshold, shift)
             with stage("U-Net"):
-                rhs = run(x, adjoint, support, damping, sigma)
+                z = run(v, support, sigma)
+                dual = total - z
+                rhs = adjoint + factor * (z - dual)
             with stage("solves"):
                 x = operator.solve(rhs, damping, accuracy=accuracy, start=x)
             if x.requires_grad:
-                states.append(x)
+                states += [dual, x]
         bound_gradients(states)
         return x
 
 
 class _Cascade(nn.Module):
-    """Right-hand side A*y + λ z of a cascade."""
+    """z of a cascade: total variation over time, and the output of the U-Net."""
 
     def __init__(self, network: nn.Module, frames: int, periodic: bool) -> None:
         super().__init__()
         self.network, self.frames, self.periodic = network, frames, periodic
 
-    def forward(self, x: Tensor, adjoint: Tensor, support: Tensor, damping: Tensor, sigma: Tensor) -> Tensor:
-        average = by_series(x, self.frames).mean(1)
+    def forward(self, v: Tensor, support: Tensor, sigma: Tensor) -> Tensor:
+        average = by_series(v, self.frames).mean(1)
         mean = to_frames(average, self.frames)
         phase = support * to_frames(smooth_phase_of(average), self.frames)
-        size = to_frames(_size(by_series(x - mean, self.frames)), self.frames)
-        pairs = torch.stack([(x - mean) / size, mean], -1) * phase.conj()[..., None]
-        level = (sigma[:, None, None] / size).expand(x.shape)[..., None]
+        size = to_frames(_size(by_series(v - mean, self.frames)), self.frames)
+        pairs = torch.stack([(v - mean) / size, mean], -1) * phase.conj()[..., None]
+        level = (sigma[:, None, None] / size).expand(v.shape)[..., None]
         channels = torch.cat([torch.view_as_real(pairs).flatten(3), level], -1).permute(0, 3, 1, 2)  # last in memory
         weight = next(self.network.parameters())
-        found = self.network(channels.to(weight.dtype), self.frames, self.periodic).to(x.real.dtype)
+        found = self.network(channels.to(weight.dtype), self.frames, self.periodic).to(v.real.dtype)
         change = torch.view_as_complex(found[:, :2].permute(0, 2, 3, 1).contiguous())
         threshold = sigma[:, None, None] * found[:, 2].clamp(-_MOST, _MOST).exp()
-        filtered, _ = smooth_over_time(x, self.frames, threshold, periodic=self.periodic)
-        return adjoint + damping[:, None, None] * support * (filtered + size * phase * change)
+        smooth, _ = smooth_over_time(v, self.frames, threshold, periodic=self.periodic)
+        return support * (smooth + size * phase * change)
 
 
 @torch.no_grad()

@@ -23,6 +23,8 @@ from torch.autograd.function import once_differentiable
 
 # Entries of a tile, and most parts of a slice that are summed apart: as many for a slice alone as within a batch.
 _TILE, _PARTS = 2048, 128
+# Parts that are added at a time, and warps that do so.
+_ROUND, _WARPS = 64, 8
 
 
 @triton.jit
@@ -57,11 +59,11 @@ def _sum_kernel(x, gradient, coefficients, parts, pixels, chunk, C: tl.constexpr
 
 
 @triton.jit
-def _total(parts, n, count, at, live, C: tl.constexpr):
+def _total(parts, n, count, at, live, C: tl.constexpr, ROUND: tl.constexpr):
     """Sums over the parts of a slice, shaped like the channels ``at``, (group, channel)."""
-    part = tl.arange(0, 64)[:, None, None]
+    part = tl.arange(0, ROUND)[:, None, None]
     first, second = tl.zeros_like(at).to(tl.float32), tl.zeros_like(at).to(tl.float32)
-    for start in range(0, count, 64):
+    for start in range(0, count, ROUND):
         where = parts + (n * count + start + part) * 2 * C + at[None, :, :]
         inside = (start + part < count) & live[None, :, :]
         first += tl.sum(tl.load(where, mask=inside, other=0.0), 0)
@@ -71,23 +73,26 @@ def _total(parts, n, count, at, live, C: tl.constexpr):
 
 @triton.jit
 def _forward_kernel(parts, count, pixels, bias, gamma, beta, coefficients, saved, eps, C: tl.constexpr,
-                    GROUPS: tl.constexpr, WIDE: tl.constexpr):  # fmt: skip
+                    GROUPS: tl.constexpr, WIDE: tl.constexpr, ROUND: tl.constexpr):  # fmt: skip
     """Coefficients a and d of each channel, and Σx, b − μ and 1/s for the backward pass."""
     n = tl.program_id(0)
     SIZE: tl.constexpr = C // GROUPS
     j = tl.arange(0, WIDE)[None, :]
     c = tl.arange(0, GROUPS)[:, None] * SIZE + j
     live = (j < SIZE) & (c < C)
-    total, square = _total(parts, n, count, c, live, C)
+    # Loads of the parameters first: they do not wait for those of the sums.
     b = tl.load(bias + c, mask=live, other=0.0).to(tl.float32)
+    weight = tl.load(gamma + c, mask=live, other=0.0).to(tl.float32)
+    shift = tl.load(beta + c, mask=live, other=0.0).to(tl.float32)
+    total, square = _total(parts, n, count, c, live, C, ROUND)
     # Variance within the channels plus that between them: squares of the mean of a group would cancel.
     mean_c = total / pixels
     var_c = tl.maximum(square / pixels - mean_c * mean_c, 0.0)
     mean = (tl.sum(mean_c + b, 1) / SIZE)[:, None]
     off = tl.where(live, mean_c + b - mean, 0.0)
     rstd = 1.0 / tl.sqrt((tl.sum(var_c + off * off, 1) / SIZE)[:, None] + eps)
-    a = rstd * tl.load(gamma + c, mask=live, other=0.0).to(tl.float32)
-    d = (b - mean) * a + tl.load(beta + c, mask=live, other=0.0).to(tl.float32)
+    a = rstd * weight
+    d = (b - mean) * a + shift
     tl.store(coefficients + n * 2 * C + c, a, mask=live)
     tl.store(coefficients + n * 2 * C + C + c, d, mask=live)
     tl.store(saved + n * 3 * C + c, total, mask=live)
@@ -97,19 +102,19 @@ def _forward_kernel(parts, count, pixels, bias, gamma, beta, coefficients, saved
 
 @triton.jit
 def _backward_kernel(parts, count, pixels, gamma, coefficients, saved, affine, gradients, C: tl.constexpr,
-                     GROUPS: tl.constexpr, WIDE: tl.constexpr):  # fmt: skip
+                     GROUPS: tl.constexpr, WIDE: tl.constexpr, ROUND: tl.constexpr):  # fmt: skip
     """Coefficients p and q of each channel, and the gradients of the slice in b, γ and β."""
     n = tl.program_id(0)
     SIZE: tl.constexpr = C // GROUPS
     j = tl.arange(0, WIDE)[None, :]
     c = tl.arange(0, GROUPS)[:, None] * SIZE + j
     live = (j < SIZE) & (c < C)
-    sum_g, sum_gx = _total(parts, n, count, c, live, C)
     total = tl.load(saved + n * 3 * C + c, mask=live, other=0.0)
     off = tl.load(saved + n * 3 * C + C + c, mask=live, other=0.0)
     rstd = tl.load(saved + n * 3 * C + 2 * C + c, mask=live, other=0.0)
     weight = tl.load(gamma + c, mask=live, other=0.0).to(tl.float32)
     a = tl.load(coefficients + n * 2 * C + c, mask=live, other=0.0)
+    sum_g, sum_gx = _total(parts, n, count, c, live, C, ROUND)
     along = rstd * (sum_gx + off * sum_g)  # Σ g x̂, x̂ the normalised x
     mean_g = (tl.sum(weight * sum_g, 1) / (SIZE * pixels))[:, None]
     mean_gx = (tl.sum(weight * along, 1) / (SIZE * pixels))[:, None]
@@ -148,11 +153,11 @@ class _NormReLU(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, bias: Tensor, gamma: Tensor, beta: Tensor, groups: int, eps: float) -> Tensor:
         n, c, h, w = x.shape
-        shape = {"C": c, "GROUPS": groups, "WIDE": triton.next_power_of_2(c // groups)}
+        shape = {"C": c, "GROUPS": groups, "WIDE": triton.next_power_of_2(c // groups), "ROUND": _ROUND}
         parts = _sums(x, None, None)
         coefficients, saved = x.new_empty(n, 2, c, dtype=torch.float32), x.new_empty(n, 3, c, dtype=torch.float32)
         _forward_kernel[(n,)](
-            parts, parts.shape[1], h * w, bias, gamma, beta, coefficients, saved, eps, **shape, num_warps=8
+            parts, parts.shape[1], h * w, bias, gamma, beta, coefficients, saved, eps, **shape, num_warps=_WARPS
         )
         ctx.save_for_backward(x, gamma, coefficients, saved)
         ctx.shape = shape
@@ -167,7 +172,7 @@ class _NormReLU(torch.autograd.Function):
         parts = _sums(x, gradient, coefficients)
         affine, each = torch.empty_like(coefficients), torch.empty_like(saved)
         _backward_kernel[(n,)](
-            parts, parts.shape[1], h * w, gamma, coefficients, saved, affine, each, **ctx.shape, num_warps=8
+            parts, parts.shape[1], h * w, gamma, coefficients, saved, affine, each, **ctx.shape, num_warps=_WARPS
         )  # fmt: skip
         of_bias, of_gamma, of_beta = each.sum(0).to(gamma.dtype)
         return _apply(x, gradient, coefficients, affine), of_bias, of_gamma, of_beta, None, None

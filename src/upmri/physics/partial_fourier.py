@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 import torch.nn.functional as nnf
 from torch import Tensor
@@ -100,37 +101,37 @@ def recognise(mask: Tensor, kspace: Tensor | None = None) -> list[MissingSide]:
     >>> str(recognise(torch.arange(64)[None] < 48)[0])
     'partial Fourier 6/8 along phase'
     """
-    mask = mask.cpu()
-    filled = None if kspace is None else (kspace[..., _middle(mask)] != 0).any(0).cpu()
-    return _found(mask, filled)
+    lines = mask.cpu().numpy()
+    filled = None if kspace is None else (kspace[..., _middle(lines)] != 0).any(0).cpu().numpy()
+    return _found(lines, filled)
 
 
-def _found(mask: Tensor, filled: Tensor | None) -> list[MissingSide]:
-    """Missing sides of a mask on the CPU; ``filled`` are the samples of a line that are not 0, (H,)."""
+def _found(mask: np.ndarray, filled: np.ndarray | None) -> list[MissingSide]:
+    """Missing sides of a mask; ``filled`` are the samples of a line that are not 0, (H,)."""
     points = len(mask) > 1 and not bool((mask == mask[:1]).all())
-    found = [_missing(mask.any(0), -1, points=points)]
+    found = [_missing(np.logical_or.reduce(mask, 0), -1, points=points)]
     if points:
-        found.append(_missing(mask.any(1), -2, points=True))
+        found.append(_missing(np.logical_or.reduce(mask, 1), -2, points=True))
     elif filled is not None:
         found.append(_missing(filled, -2, points=False))
     return [side for side in found if side is not None]
 
 
-def _middle(mask: Tensor) -> int:
+def _middle(mask: np.ndarray) -> int:
     """The sampled line nearest to the centre of k-space; the central one if there is none."""
-    lines = mask.any(0).nonzero().flatten()
+    lines = np.logical_or.reduce(mask, 0).nonzero()[0]
     width = mask.shape[1]
-    return int(lines[(lines - width // 2).abs().argmin()]) if len(lines) else width // 2
+    return int(lines[np.abs(lines - width // 2).argmin()]) if len(lines) else width // 2
 
 
-def _missing(sampled: Tensor, axis: int, *, points: bool) -> MissingSide | None:
-    at = sampled.nonzero().flatten() - len(sampled) // 2
+def _missing(sampled: np.ndarray, axis: int, *, points: bool) -> MissingSide | None:
+    at = sampled.nonzero()[0] - len(sampled) // 2
     if len(at) < 2 or at[0] > 0 or at[-1] < 0:
         return None
     below, above = -int(at[0]), int(at[-1])
     reach, far = min(below, above), max(below, above)
-    beyond = int((at.abs() > reach).sum())
-    gap = int(at.diff().max())
+    beyond = int((np.abs(at) > reach).sum())
+    gap = int(np.diff(at).max())
     apart = far - reach
     evident = beyond >= _SAMPLES or (beyond >= _FEW and apart >= _MANY_GAPS * gap)
     if reach < _REACH or apart < max(_SHARE * len(sampled), _GAPS * gap) or not evident:
@@ -140,9 +141,9 @@ def _missing(sampled: Tensor, axis: int, *, points: bool) -> MissingSide | None:
 
 def missing_sides(problem: Problem) -> list[list[MissingSide]]:
     """Sides of k-space that were not acquired, for each slice of a problem with a mask and data."""
-    masks, data = problem.lines, problem.data
+    masks, data = problem.lines.numpy(), problem.data  # NumPy is quicker with such small arrays
     chosen = torch.stack([data[i, ..., _middle(mask)] for i, mask in enumerate(masks)])
-    filled = (chosen != 0).any(1).cpu()  # of all slices at once: an accelerator would have to wait for each
+    filled = (chosen != 0).any(1).cpu().numpy()  # of all slices at once: an accelerator would have to wait for each
     return [_found(mask, rows) for mask, rows in zip(masks, filled, strict=True)]
 
 

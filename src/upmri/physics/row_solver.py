@@ -166,10 +166,10 @@ def _area(block: Block) -> int:
     return (block.slices.stop - block.slices.start) * rows * width**2
 
 
-def row_blocks(maps: Tensor) -> list[Block]:
-    """Cut (slice, H, C, W) into blocks that hold all of the support."""
+def row_blocks(maps: Tensor, support: Tensor | None = None) -> list[Block]:
+    """Cut (slice, H, C, W) into blocks that hold all of the support, (slice, H, W), where any map is not 0."""
     n, height, _, width = maps.shape
-    seen = (maps != 0).any(2)  # (slice, H, W)
+    seen = (maps != 0).any(2) if support is None else support
     if maps.device.type == "cpu":
         n_step, h_step = 1, _CPU_ROWS
     else:

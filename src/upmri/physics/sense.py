@@ -193,7 +193,7 @@ class SenseOperator(Operator):
 
     @cached_property
     def _blocks(self) -> list[Block]:
-        return row_blocks(self._rows)
+        return row_blocks(self._rows, self.support)
 
     @property
     def _keep(self) -> int:
