@@ -142,12 +142,13 @@ def profile_picture(kept: dict[str, Tensor], reference: Tensor, path: Path) -> N
     moving = reference.std(0)
     column = int(moving.sum(0).argmax())
     shown = {"reference": reference} | {name: image.abs() for name, image in kept.items()}
+    heights = [1.7 * reference.shape[1] / reference.shape[2], 2.8]
     figure, axes = plt.subplots(
         2,
         len(shown),
-        figsize=(1.7 * len(shown), 4.6),
+        figsize=(1.7 * len(shown), sum(heights) + 0.5),
         constrained_layout=True,
-        gridspec_kw={"height_ratios": [3 * reference.shape[1] / reference.shape[2], 3]},
+        gridspec_kw={"height_ratios": heights},
     )
     white = float(reference.quantile(0.999)) if reference.numel() < 2**24 else float(reference.max())
     for (name, image), (top, bottom) in zip(shown.items(), axes.T, strict=True):

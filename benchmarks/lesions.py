@@ -48,6 +48,7 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     },
     "upmri, 588 steps": ("upmri", {"model": "brain-upmri-short"}),
     "upmri": ("upmri", {"model": "brain"}),
+    "upmri, adapted": ("upmri", {"model": "brain", "adapt": True}),
 }
 # Drawn step by step, 20 to 100 evaluations for an image, with the settings of configs/benchmark/brain.yaml.
 SLOW: dict[str, tuple[str, dict[str, Any]]] = {
@@ -58,7 +59,7 @@ SLOW: dict[str, tuple[str, dict[str, Any]]] = {
     "gtf2m": ("gtf2m", {"model": "brain-gtf2m"}),
     "upmri-paper": ("upmri-paper", {"model": "brain-upmri-paper"}),
 }
-EVERY = ("sense", "upmri")  # also reconstruct further slices with bright spots
+EVERY = ("sense", "upmri", "upmri, adapted")  # also reconstruct further slices with bright spots
 SAMPLES = 8
 SHOWN = ("zero-filled", "sense", "l1-wavelet", "modl", "upmri")  # images that figures need
 
