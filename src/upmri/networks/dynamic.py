@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from upmri.core.stages import stage
 from upmri.networks.cnn import last_convolution
-from upmri.networks.layers import ConvNormReLU, group_norm, halve, join, log_parameter, norm_relu
+from upmri.networks.layers import ConvNormReLU, group_norm, halve, join, log_parameter
 from upmri.networks.replay import replayed
 from upmri.networks.unrolled import ACCURACY, bound_gradients, damping_for, smooth_phase_of
 from upmri.physics.low_rank import low_rank_blocks
@@ -235,4 +235,4 @@ class TimeNormReLU(nn.Module):
         from_last = torch.cat([to_next[:, -1:] if periodic else to_next[:, :1], to_next[:, :-1]], 1)
         from_next = torch.cat([to_last[:, 1:], to_last[:, :1] if periodic else to_last[:, -1:]], 1)
         total = (to_self + from_last + from_next).flatten(0, 1).permute(0, 3, 1, 2)
-        return norm_relu(total, self.bias, self.norm)
+        return add_norm_relu(total, self.bias, self.norm)

@@ -38,7 +38,7 @@ class ConvNormReLU(nn.Sequential):
         assert isinstance(norm, nn.GroupNorm)  # noqa: S101
         assert conv.bias is not None  # noqa: S101
         # The bias is added with the norm.
-        return norm_relu(nnf.conv2d(x, conv.weight, padding=conv.padding), conv.bias, norm)
+        return add_norm_relu(nnf.conv2d(x, conv.weight, padding=conv.padding), conv.bias, norm)
 
 
 def group_norm(channels: int) -> nn.GroupNorm:
@@ -46,7 +46,7 @@ def group_norm(channels: int) -> nn.GroupNorm:
     return nn.GroupNorm(math.gcd(_GROUPS, channels), channels)
 
 
-def norm_relu(x: Tensor, bias: Tensor, norm: nn.GroupNorm) -> Tensor:
+def add_norm_relu(x: Tensor, bias: Tensor, norm: nn.GroupNorm) -> Tensor:
     """ReLU of the group norm of x + b, (batch, channel, H, W), with a bias b for each channel."""
     if not uses_kernels(x):
         return norm(x + bias[:, None, None]).relu()
