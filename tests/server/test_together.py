@@ -10,6 +10,7 @@ from upmri.server.limits import Limits, RefusedError
 from upmri.server.together import KeptFrames, distinct_parts
 
 LAST, CALIBRATION, LINE = ismrmrd.ACQ_LAST_IN_SLICE, ismrmrd.ACQ_IS_PARALLEL_CALIBRATION, 340 + 8 * 2 * 16
+NOISE = ismrmrd.ACQ_IS_NOISE_MEASUREMENT
 PHASES = "<phase><minimum>0</minimum><maximum>2</maximum></phase>"
 SEPARATE = "<parallelImaging><calibrationMode>separate</calibrationMode></parallelImaging>"
 
@@ -18,7 +19,7 @@ SEPARATE = "<parallelImaging><calibrationMode>separate</calibrationMode></parall
 def stream(make_head):
     """``stream(xml, keys, …)``: the sorting, the frames that are kept, and the places that are complete."""
 
-    def run(xml, keys, limits=None, calibration=False):
+    def run(xml, keys, limits=None, calibration=False, noise=0):
         limits = limits or Limits()
         lines = Assembler(xml, limits)
         kept, found = KeptFrames(lines, limits), []
@@ -28,6 +29,8 @@ def stream(make_head):
             for frame in lines.add(ismrmrd.AcquisitionHeader.from_buffer_copy(head), bytes(8 * 2 * 16)):
                 found.append(kept.add(frame))
 
+        for _ in range(noise):
+            add(0, (NOISE,), 0, 0, 0)
         for line in range(3) if calibration else ():
             add(line, (CALIBRATION,), 0, 0, 0)
         for key in keys:
@@ -64,6 +67,14 @@ def test_a_place_is_complete_with_the_frames_that_the_header_names(stream, make_
     assert lines.held == 4 * LINE
     assert keys(kept.rest()) == [[(0, phase, 0, 0, 1) for phase in range(2)]]
     assert lines.held == 0
+
+
+def test_noise_readouts_count_in_every_frame(stream, make_xml):
+    each = 8 * 3 * 16 * 64
+    xml, several = make_xml(lines=64), [(number, 0, 0) for number in range(4)]
+    stream(xml, several, Limits(held_bytes=4 * (each + 5 * 64)), noise=5)
+    with pytest.raises(RefusedError, match="bytes of 4 frames of one place"):
+        stream(xml, several, Limits(held_bytes=4 * (each + 5 * 64) - 1), noise=5)
 
 
 @pytest.mark.parametrize("frames", [5, 6])

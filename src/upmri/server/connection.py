@@ -262,7 +262,7 @@ class Connection:
         """Give a frame to the worker; for a method over time, keep it until the other frames of its place are here."""
         work = frame if self._kept is None else self._kept.add(frame)
         if self._kept is not None:
-            self._out.put(wire.text_message(f"frame received: {frame.where}"))
+            self._out.put(wire.text_message(f"{wire.RECEIVED}{frame.where}"))
         if work is not None:
             self._submit(work)
 

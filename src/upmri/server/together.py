@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from upmri.server.assemble import Assembler, Frame, Rows
 from upmri.server.limits import Limits
 
+_ROW = 64  # bytes that a worker needs for each noise readout in each frame
+
 
 @dataclass
 class Place:
@@ -58,7 +60,7 @@ class KeptFrames:
         frame.lines.clear()  # only a frame that is not complete needs it
         self._count += 1
         self._limits.check("frames", self._count, "frames kept for a method over time")
-        needed = len(place.frames) * image.slice_bytes
+        needed = len(place.frames) * (image.slice_bytes + _ROW * len(self._lines.noise.bodies))
         self._limits.check("held_bytes", needed, f"bytes of {len(place.frames)} frames of one place, all coils")
         new = [rows for rows in parts_of(frame) if id(rows) not in place.counted]
         place.counted.update(map(id, new))
