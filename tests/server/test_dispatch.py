@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+import weakref
 from types import SimpleNamespace
 
 import pytest
@@ -233,6 +234,21 @@ def test_frames_of_a_place_are_one_job(setting):
     ]
     assert stream.got == [(1, 0, 0, 0, 5)] * 2
     assert place.made == 2
+
+
+def test_work_that_is_done_is_not_kept_in_memory(setting):
+    """A worker that waits for its next work needs no readouts of the last."""
+    dispatcher, worker = setting
+    stream, place = Client(1), Place([frame(0)])
+    alive = weakref.ref(place)
+    dispatcher.submit(stream, place)
+    del place
+    worker.go.release()
+    dispatcher.finish(stream)
+    deadline = time.monotonic() + 5
+    while alive() is not None and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert alive() is None
 
 
 def test_long_settings_have_a_worker_of_their_own(two):

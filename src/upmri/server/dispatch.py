@@ -193,6 +193,7 @@ class Dispatcher:
                 with self._changed:
                     now = time.monotonic()
                     self._turns.charge(stream.peer, now - ended, now)
+            del turn, stream, frame, retry  # readouts that would be in memory until the next turn
 
     def _next(self, seat: _Seat) -> tuple[Stream, Work] | None:
         """Wait for a frame, of the stream whose turn it is; meanwhile replace the worker if it dies."""
