@@ -112,8 +112,9 @@ def test_a_client_that_is_gone_does_not_keep_the_worker(server, peer, path, mess
 
 
 def test_a_client_that_is_gone_while_frames_are_kept(server, peer, path, messages, check_other):
-    before = sum(event["event"] == "stream_end" for event in server.events())
+    before = sum(event["event"] == "stream_begin" for event in server.events())
     peer(server.to).send(GO, *messages(path)[:-1]).socket.close()
-    assert server.event("stream_end", before + 1)["code"] in ("cut", "gone")
+    number = server.event("stream_begin", before + 1)["stream"]
+    assert server.event("stream_end", stream=number)["code"] in ("cut", "gone")
     check_other(server)
     assert server.metric("frames_working") == 0
