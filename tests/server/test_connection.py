@@ -174,6 +174,35 @@ def test_a_token_is_needed_once(make_xml, lines):
     assert error.text == f"{ERROR}token: expected the token of this server"
 
 
+@pytest.mark.parametrize("frames", [4, 5])
+def test_frames_are_kept_for_a_method_over_time(make_xml, make_head, frames):
+    """Frames of one place are one job at the end; too many for the memory of a stream are refused."""
+    each = 8 * 3 * 16 * 64
+    dialogue, jobs = Dialogue(held_bytes=4 * each), []
+    dialogue.connection._shared = replace(dialogue.shared, allowed=("tv-t",))
+    dialogue.dispatcher.submit = lambda _, work: jobs.append([frame.key[0] for frame in work.frames])
+    lines = [
+        wire.acquisition_message(make_head(line, repetition=number, flags=(8,) if line else ()), bytes(256))
+        for number in range(frames)
+        for line in (0, 1)
+    ]
+    config = wire.config_file_message("tv-t")
+    found = dialogue.run(config, wire.header_message(make_xml(lines=64)), *lines, wire.close_message())
+    texts = [message.text for message in found]
+    assert [text for text in texts if text.startswith("frame")][:2] == [
+        "frame received: slice 0", "frame received: repetition 1, slice 0"
+    ]  # fmt: skip
+    if frames == 4:
+        assert jobs == [[0, 1, 2, 3]]
+    else:
+        assert not jobs
+        assert texts[-2] == (
+            f"{ERROR}bytes of 5 frames of one place, all coils: {5 * each} is more than this server's limit of "
+            f"{4 * each} (held_bytes)"
+        )
+        assert dialogue.counters.get("streams_refused_total", "limit:held_bytes") == 1
+
+
 def test_readouts_that_come_after_their_slice_are_counted(make_xml, lines):
     found = Dialogue().run(GO, wire.header_message(make_xml()), *lines[:3], lines[1], wire.close_message())
     [note] = [message.text for message in found if "too late" in message.text]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+import weakref
 from types import SimpleNamespace
 
 import pytest
@@ -13,6 +14,7 @@ from upmri.server.counters import Counters
 from upmri.server.dispatch import Dispatcher
 from upmri.server.limits import Limits, RefusedError
 from upmri.server.order import Order
+from upmri.server.together import Place
 
 GUARD = 60  # seconds after which a failing test stops to wait
 
@@ -53,7 +55,7 @@ class Fake:
             if isinstance(self.answer, Exception):
                 error, self.answer = self.answer, None
                 raise error
-            yield self.answer or {"settings": {}, "seconds": 0.0, "last": True}, []
+            yield self.answer or {"frame": 0, "settings": {}, "seconds": 0.0, "last": True}, []
 
 
 class Client:
@@ -204,6 +206,49 @@ def test_images_of_a_volume_are_made_once(two, monkeypatch):
         dispatcher.finish(stream)
     assert [job["skip"] for worker in (short, long) for job, _ in worker.jobs if job["stream"] == 1] == [0, 1]
     assert (len(volume.got), volume.fault) == (2, None)
+
+
+def test_frames_of_a_place_are_one_job(setting):
+    """Readouts that they share are sent once, and each image is that of its frame."""
+    dispatcher, worker = setting
+    stream, shared = Client(1), Rows(bytearray(b"head"), [b"calibration"])
+    frames = [Frame((number, 0, 0, 0, 5), 0, Rows(bodies=[bytes([number])]), shared) for number in range(2)]
+    worker.parts, worker.answer = 2, {"frame": 1, "settings": {}, "seconds": 0.0, "last": True}
+    dispatcher.submit(stream, place := Place(frames))
+    for _ in range(2):
+        worker.go.release()
+    dispatcher.finish(stream)
+    [(job, buffers)] = worker.jobs
+    assert job["parts"] == [[0, 1, 2], [0, 3, 4]]
+    assert [b"".join(one) for one in buffers[3:]] == [
+        b"head",
+        b"calibration",
+        b"",
+        b"",
+        b"",
+        b"\0",
+        b"",
+        b"",
+        b"",
+        b"\1",
+    ]
+    assert stream.got == [(1, 0, 0, 0, 5)] * 2
+    assert place.made == 2
+
+
+def test_work_that_is_done_is_not_kept_in_memory(setting):
+    """A worker that waits for its next work needs no readouts of the last."""
+    dispatcher, worker = setting
+    stream, place = Client(1), Place([frame(0)])
+    alive = weakref.ref(place)
+    dispatcher.submit(stream, place)
+    del place
+    worker.go.release()
+    dispatcher.finish(stream)
+    deadline = time.monotonic() + 5
+    while alive() is not None and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert alive() is None
 
 
 def test_long_settings_have_a_worker_of_their_own(two):

@@ -36,7 +36,9 @@ def to(server):
     return f"127.0.0.1:{server.port}"
 
 
-@pytest.mark.parametrize(("kind", "method"), [("small", "sense"), ("repeated", "sense"), ("repeated", "upmri")])
+@pytest.mark.parametrize(
+    ("kind", "method"), [("small", "sense"), ("repeated", "sense"), ("repeated", "upmri"), ("repeated", "tv-t")]
+)
 def test_what_comes_back_is_what_recon_makes_of_the_file(server, method, kind, request, recon):
     path = request.getfixturevalue(kind)
     rec = client.stream(path, server.to, {"method": method, "complex": True}, max_bytes=2**30, seconds=PATIENCE)

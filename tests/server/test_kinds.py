@@ -174,6 +174,19 @@ def test_streamed_and_read_are_the_same(server, tmp_path, kind, lines, make_xml,
     assert not [text for text in texts if "too late" in text]
 
 
+@pytest.mark.filterwarnings("ignore:maps")
+@pytest.mark.parametrize("kind", [slices, averages, apart], ids=lambda kind: kind.__name__)
+def test_frames_together_are_those_of_the_file(server, tmp_path, kind, lines, make_xml, make_head, recon):
+    """Two frames of five places, one frame alone, and frames with calibration lines of another acquisition."""
+    path = write(tmp_path / "x.h5", *kind(lines=lines, make_xml=make_xml, make_head=make_head))
+    config = {"method": "tv-t", "steps": 5, "complex": True}
+    rec = client.stream(path, server.to, config, max_bytes=2**30)
+    expected = recon(path, "tv-t", steps=5)
+    assert (rec.image - expected.image).abs().max() <= 1e-5 * expected.image.abs().max()
+    assert rec.meta.get("axes") == expected.meta.get("axes")
+    assert rec.settings["maps_from"] == expected.settings["maps_from"]
+
+
 def test_lines_after_the_last_are_reported(server, tmp_path, lines, make_xml):
     path = write(tmp_path / "x.h5", lines(body()) + lines(body(), last=False, only=range(3)), grid(make_xml))
     texts = []

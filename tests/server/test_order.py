@@ -35,11 +35,10 @@ def test_ways_to_say_it(text, expected):
     assert read(text) == expected
 
 
-@pytest.mark.parametrize("method", ["llr", "cine"])
-def test_methods_over_time_are_refused(method):
-    with pytest.raises(RefusedError, match="needs all frames of a place together") as error:
-        read(method)
-    assert error.value.field == "method"
+@pytest.mark.parametrize(("method", "dynamic"), [("llr", True), ("tv-t", True), ("cine", True), ("sense", False)])
+def test_methods_over_time_are_long_work(method, dynamic):
+    order = read(method)
+    assert (order.dynamic, order.long) == (dynamic, dynamic)
 
 
 def test_a_later_message_changes_an_earlier_one_of_the_same_method():

@@ -63,6 +63,28 @@ def test_each_point_of_a_two_dimensional_mask_is_a_readout(tmp_path, kspace):
     assert [point.head.flags for point in points] == [0] * (len(points) - 1) + [LAST_IN_REPETITION]
 
 
+@pytest.mark.parametrize(
+    ("axes", "expected"),
+    [
+        ({"phase": 3}, {"phase": [0, 1, 2], "slice": [0, 0, 0]}),
+        ({"frame": 3}, {"repetition": [0, 1, 2], "phase": [0, 0, 0], "slice": [0, 0, 0]}),
+        ({"phase": 3, "time": 1, "slice": 1}, {"repetition": [0, 1, 2], "slice": [0, 0, 0]}),
+        ({"slice": 3}, {"repetition": [0, 0, 0], "slice": [0, 1, 2]}),
+        (None, {"repetition": [0, 0, 0], "slice": [0, 1, 2]}),
+    ],
+)
+def test_frames_of_a_place_are_counted(tmp_path, kspace, axes, expected):
+    Scan(kspace=kspace, meta={"axes": axes} if axes else {}).save(tmp_path / "x.h5")
+    lines = read(tmp_path / "x.h5")[1:]
+    assert {name: [getattr(line.head.idx, name) for line in lines[::6]] for name in expected} == expected
+
+
+def test_frames_keep_their_numbers_where_some_are_sent(tmp_path, kspace):
+    Scan(kspace=kspace, meta={"axes": {"phase": 3}}).save(tmp_path / "x.h5")
+    last = read(tmp_path / "x.h5", "1:")[-1].head.idx
+    assert (last.phase, last.slice) == (2, 0)
+
+
 def test_the_readouts_of_an_ismrmrd_file_are_sent_as_they_are(small):
     header, *lines = read(small)
     assert b"</ismrmrdHeader>" in header.body

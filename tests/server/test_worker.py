@@ -21,7 +21,7 @@ from upmri.server.worker import FrameWorker
 GUARD = 60  # seconds after which a failing test stops to wait
 JOB = {
     "stream": 1, "begins": True, "forget": [], "method": "zero-filled", "settings": {}, "seed": 0,
-    "skip": 0, "max_bytes": 2**30,
+    "parts": [[0, 1]], "skip": 0, "max_bytes": 2**30,
 }  # fmt: skip
 
 

@@ -137,7 +137,7 @@ def stream_scan(
     from upmri.server import client
     from upmri.server.order import read_token
     from upmri.server.tls import tls_context
-    from upmri.server.wire import WORKING
+    from upmri.server.wire import RECEIVED, WORKING
 
     destination = target or Path(f"{scan.name.split('.')[0] or scan.name}.nii.gz")
     formats.check_target(destination, overwrite=overwrite, complex=keep_phase, deviations=samples > 1)
@@ -153,6 +153,7 @@ def stream_scan(
         "damping": damping,
     }
     config["token"] = read_token(token_file)
+    progress = ("image ", RECEIVED, WORKING)  # texts that the bar makes needless
     config |= {"mirrors": mirrors or None, "samples": samples, "seed": seed, "complex": phase}
     rec = client.stream(
         scan,
@@ -163,7 +164,7 @@ def stream_scan(
         seconds=min(above_zero(wait, "--wait"), threading.TIMEOUT_MAX),
         progress=not quiet and not as_json,
         context=tls_context(server=False, cert=tls_cert, key=tls_key, ca=tls_ca),
-        on_text=lambda text: None if quiet or as_json or text.startswith(("image ", WORKING)) else console.warn(text),
+        on_text=lambda text: None if quiet or as_json or text.startswith(progress) else console.warn(text),
     )
     rec.save(destination, overwrite=overwrite, complex=keep_phase)
     if as_json:

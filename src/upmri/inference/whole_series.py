@@ -55,11 +55,19 @@ def in_series(
     for numbers in frames_of_places(read(0).meta, count):
         with stage("reading"):
             scans = [read(number) for number in numbers]
-        yield numbers, scans, _reconstruct(session, scans)
+        yield numbers, scans, reconstruct_frames(session, scans)
 
 
-def _reconstruct(session: Session, scans: Sequence[Scan]) -> Estimate:
-    """Reconstruct the frames of one place; frames without samples are 0, and are not used."""
+def reconstruct_frames(session: Session, scans: Sequence[Scan]) -> Estimate:
+    """Reconstruct the frames of one place together; frames without samples are 0, and are not used.
+
+    Parameters
+    ----------
+    session
+        Session with a dynamic method.
+    scans
+        Frames in the order of time, one slice each.
+    """
     if len({kind(scan) for scan in scans}) > 1:
         raise InputError("expected frames of one shape, all with maps or none", field="kspace")
     with stage("coil check"):

@@ -16,7 +16,7 @@ from torch import Tensor
 from upmri.core.scan import Scan
 
 # Axes along which the place changes; along the others the same place is seen again.
-_PLACES = ("slice", "readout", "batch")
+PLACES = ("slice", "readout", "batch")
 
 
 def places(meta: dict[str, Any], count: int) -> list[int] | None:
@@ -26,12 +26,12 @@ def places(meta: dict[str, Any], count: int) -> list[int] | None:
     """
     axes, frames = meta.get("axes"), meta.get("frames")
     if isinstance(frames, list) and len(frames) == count and all(isinstance(frame, dict) for frame in frames):
-        found = [tuple(frame.get(name) for name in _PLACES) for frame in frames]
+        found = [tuple(frame.get(name) for name in PLACES) for frame in frames]
     elif isinstance(axes, dict) and all(isinstance(n, int) and n > 0 for n in axes.values()):
         if math.prod(axes.values()) != count:
             return None
         grid = torch.cartesian_prod(*(torch.arange(n) for n in axes.values())).reshape(count, -1).tolist()
-        kept = [i for i, name in enumerate(axes) if name in _PLACES]
+        kept = [i for i, name in enumerate(axes) if name in PLACES]
         found = [tuple(index[i] for i in kept) for index in grid]
     else:
         return None

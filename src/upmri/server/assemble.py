@@ -14,7 +14,6 @@ frames of their slice; what they are used for is in :mod:`upmri.formats.echo_pla
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,12 +21,12 @@ import numpy as np
 
 from upmri.core.errors import InputError
 from upmri.formats.grid import AXES
-from upmri.formats.mrd_header import Encoding, MrdHeader
+from upmri.formats.mrd_header import MrdHeader
 from upmri.formats.readout_flags import ReadoutFlags, calibration_is_separate, classify
+from upmri.server.image_encoding import ImageEncoding
 from upmri.server.limits import Limits, RefusedError
 
 _NOISE_BYTES = 2**26  # more noise does not improve its covariance
-_OVERSAMPLING = 8  # the largest factor
 _FRAME = 2048  # bytes of an open frame beside its readouts
 
 Key = tuple[int, ...]
@@ -70,6 +69,17 @@ class Frame:
     lines: set[tuple[int, int, int]] = field(default_factory=set)
     made: int = 0
 
+    @property
+    def frames(self) -> list[Frame]:
+        """The frame alone, as the work of a worker; see :class:`upmri.server.together.Place`."""
+        return [self]
+
+    @property
+    def where(self) -> str:
+        """Its numbers in words; those that are 0 are left out, but for the slice."""
+        named = zip(AXES, self.key, strict=True)
+        return ", ".join(f"{name} {value}" for name, value in named if value or name == AXES[-1])
+
 
 @dataclass
 class Seen:
@@ -88,8 +98,10 @@ class Assembler:
         The header of the stream.
     noise
         The noise readouts.
+    image
+        The encoding of the image; None before its first readout.
     held
-        Bytes of readouts whose frame is not complete.
+        Bytes of readouts whose frame is not complete, or is kept.
     late
         Number of readouts that arrived too late to be used: after their frame was complete, or noise after imaging.
     readouts
@@ -110,9 +122,10 @@ class Assembler:
         self._seen: dict[int, Seen] = {}  # by encoding
         self._navigators: dict[Key, Rows] = {}  # readouts for phase correction, by frame
         self._coils: int | None = None
-        self._image: _Image | None = None
+        self.image: ImageEncoding | None = None
         self._separate: dict[int, Rows] | None = None  # calibration lines that were acquired separately, by slice
         self._calibrated: set[int] = set()  # slices of which a frame is complete
+        self._kept = 0
 
     def add(self, head: Any, body: bytes) -> list[Frame]:
         """Take a readout and return the frames that it completes."""
@@ -120,7 +133,7 @@ class Assembler:
         self._limits.check("readouts", self.readouts, "readouts of the stream")
         flags = classify(head.flags)
         if flags.noise:
-            if self._image is not None:
+            if self.image is not None:
                 self.late += 1
             elif not np.isfinite(np.frombuffer(body, "<f4")).all():
                 self.bad_noise += 1  # one of them would spoil the covariance, and with it all images
@@ -132,7 +145,7 @@ class Assembler:
             self._put(head, body, key, flags)
         elif flags.phase_correction:
             self._hold(self._navigators.setdefault(key, Rows()).add(bytes(head), body))
-        if self._image is None:
+        if self.image is None:
             return []
         # An end that is flagged in a readout that is left out is an end all the same.
         if flags.last_in_measurement:
@@ -140,18 +153,23 @@ class Assembler:
         if flags.last_in_repetition:
             over = [one for one in self._open.values() if one.rows.bodies and one.key[0] == key[0]]
             return [self._take(one) for one in over]
-        frame = self._open.get((self._image.space, key))
+        frame = self._open.get((self.image.space, key))
         if frame is None or flags.calibration_only:
             return []
-        last = flags.last_in_slice and not self._image.volume and head.idx.average >= self._image.averages - 1
-        return [self._take(frame)] if last or len(frame.lines) >= self._image.lines else []
+        last = flags.last_in_slice and not self.image.volume and head.idx.average >= self.image.averages - 1
+        return [self._take(frame)] if last or len(frame.lines) >= self.image.lines else []
 
     def rest(self) -> Iterator[Frame]:
         """Yield the frames that are not complete, at the end of the stream."""
-        if self._image is None:
+        if self.image is None:
             raise RefusedError("data", "the stream ended without a readout of an image; expected some")
         for frame in list(self._open.values()):
             yield self._take(frame)
+
+    def keep(self, count: int) -> None:
+        """Count so many bytes of complete frames, which are kept for others of their place; below 0: fewer."""
+        self._kept += count
+        self._hold(count)
 
     # --- where a readout goes -----------------------------------------------------------------------------------------
 
@@ -160,14 +178,14 @@ class Assembler:
         self._coils = self._coils or head.active_channels
         if head.active_channels != self._coils:
             raise RefusedError("data", f"expected readouts of {self._coils} coils, got one of {head.active_channels}")
-        if self._image is None and not calibration:
+        if self.image is None and not calibration:
             self._begin(space)
-        if self._image is not None:
-            if space != self._image.space:
+        if self.image is not None:
+            if space != self.image.space:
                 return  # another encoding is not the image
-            if head.number_of_samples > self._image.samples:
+            if head.number_of_samples > self.image.samples:
                 raise RefusedError(
-                    "data", f"a readout of {head.number_of_samples} samples, {self._image.samples} expected"
+                    "data", f"a readout of {head.number_of_samples} samples, {self.image.samples} expected"
                 )
         seen = self._seen.setdefault(space, Seen())
         length = head.number_of_samples - head.discard_pre - head.discard_post
@@ -197,10 +215,10 @@ class Assembler:
         if space >= len(self._encodings):
             raise RefusedError("data", f"a readout of encoding {space}; the header has {len(self._encodings)}")
         assert self._coils is not None  # noqa: S101, set by the first readout
-        self._image = _Image.read(self._encodings[space], space, self._coils, self._limits)
+        self.image = ImageEncoding.read(self._encodings[space], space, self._coils, self._limits)
         for frame in [one for one in self._open.values() if one.space != space]:
             self._drop(frame)
-        if self._image.encoding.separate_calibration:
+        if self.image.encoding.separate_calibration:
             self._separate_calibration()
 
     def _take(self, frame: Frame) -> Frame:
@@ -237,40 +255,11 @@ class Assembler:
                 del self._open[frame.space, frame.key]
                 self.held -= _FRAME
 
+    def _hold(self, count: int) -> None:
+        self.held += count
+        more = ", and of frames kept for their place" if self._kept else ""
+        self._limits.check("held_bytes", self.held, f"bytes of slices that are not complete{more}")
+
     def _drop(self, frame: Frame) -> None:
         del self._open[frame.space, frame.key]
         self.held -= _FRAME + frame.rows.nbytes + frame.calibration.nbytes
-
-    def _hold(self, count: int) -> None:
-        self.held += count
-        self._limits.check("held_bytes", self.held, "bytes of slices that are not complete")
-
-
-@dataclass(frozen=True)
-class _Image:
-    """The encoding of the image: the number of its readouts in a frame, at most, and their length."""
-
-    encoding: Encoding
-    space: int
-    samples: int
-    volume: bool
-    averages: int
-    lines: int
-
-    @classmethod
-    def read(cls, encoding: Encoding, space: int, coils: int, limits: Limits) -> _Image:
-        """Refuse what is not Cartesian or too large."""
-        encoding.check_cartesian()
-        volume = encoding.volume
-        grid = encoding.grid(volume)
-        limits.check("matrix", max(grid.readout, grid.lines, grid.partitions), "matrix size of the header")
-        limits.check("matrix", grid.samples / _OVERSAMPLING, "samples of the header, oversampled")
-        size = 8 * coils * grid.samples * grid.lines * grid.partitions
-        limits.check("held_bytes", size, "bytes of one image, all coils")
-        averages = encoding.length("average", 1)
-        lines = encoding.length("kspace_encoding_step_1", grid.lines)
-        partitions = encoding.length("kspace_encoding_step_2", grid.partitions)
-        samples = grid.samples
-        with suppress(InputError):  # which only matters where readouts are echo-planar
-            samples = max(samples, 0 if (ramp := encoding.ramp) is None else ramp.samples)
-        return cls(encoding, space, samples, volume, averages, lines * partitions * averages)

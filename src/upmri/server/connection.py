@@ -23,6 +23,7 @@ from upmri.server.order import parse_order
 from upmri.server.outgoing import Outgoing
 from upmri.server.series import NOTICE, Series
 from upmri.server.shared import Shared
+from upmri.server.together import KeptFrames, Work
 from upmri.server.wire import ERROR, EndedError, Incoming, Kind, Message
 
 _LOG = logging.getLogger(__name__)
@@ -68,6 +69,7 @@ class Connection:
         self._until = (self._began + self._limits.begin_seconds, "begin_seconds")
         self._configured = False
         self._images: Series | None = None
+        self._kept: KeptFrames | None = None  # for a method over time
 
     # --- what the dispatcher and the server use -----------------------------------------------------------------------
 
@@ -92,10 +94,8 @@ class Connection:
             self._images = Series(self.order.method, self.order.complex)
         self.model = self.model or answer["settings"].get("model")
         messages = self._images.messages(frame, answer, arrays)
-        counters = dict(zip(("repetition", "phase", "set", "contrast", "slice"), frame.key, strict=True))
-        where = ", ".join(f"{name} {value}" for name, value in counters.items() if value or name == "slice")
-        done = f"image {self._images.count}: {where}, by {self.order.method} in {answer['seconds']:.2f} s"
-        self._out.put(*messages, *self._images.warnings(answer, where), wire.text_message(done))
+        done = f"image {self._images.count}: {frame.where}, by {self.order.method} in {answer['seconds']:.2f} s"
+        self._out.put(*messages, *self._images.warnings(answer, frame.where), wire.text_message(done))
         self._shared.counters.add("images_total", len(messages))
 
     def watch(self) -> None:
@@ -155,7 +155,7 @@ class Connection:
             self._close()
         self._account("done" if code == "done" and sent else _GONE if code == "done" else code)
         # These objects refer to each other in cycles, and would use memory until the next garbage collection.
-        self.lines = self._images = None
+        self.lines = self._images = self._kept = None
         del self._in
 
     def _end(self, code: str) -> bool:
@@ -214,7 +214,9 @@ class Connection:
         if self.lines is None:
             raise RefusedError("order", "CLOSE came before the XML header; expected configuration, header, readouts")
         for frame in self.lines.rest():
-            self._submit(frame)
+            self._take(frame)
+        for place in () if self._kept is None else self._kept.rest():
+            self._submit(place)
         if self.lines.late:
             note = f"{self.lines.late} readouts came too late (their slice was complete) and were left out"
             self._out.put(wire.text_message(note))
@@ -234,12 +236,13 @@ class Connection:
                 raise RefusedError("order", "a readout came before the XML header; expected the header first")
             if not self.lines.readouts:
                 self._out.put(wire.text_message(f"reconstructing with {self.order.method}; {NOTICE}"))
+                self._kept = KeptFrames(self.lines, self._limits) if self.order.dynamic else None
             bad = self.lines.bad_noise
             frames = self.lines.add(message.head, message.body)
             if self.lines.bad_noise > bad == 0:
                 self._out.put(wire.text_message("warning: noise readouts that are not finite are left out"))
             for frame in frames:
-                self._submit(frame)
+                self._take(frame)
         elif message.kind == Kind.IMAGE:
             raise RefusedError(
                 "order", "an image came; expected raw data (readouts), from which this server makes images"
@@ -255,10 +258,18 @@ class Connection:
         self.order = parse_order(message.text, self.order, self._shared.allowed, self._limits, token)
         self._configured = True
 
-    def _submit(self, frame: Frame) -> None:
+    def _take(self, frame: Frame) -> None:
+        """Give a frame to the worker; for a method over time, keep it until the other frames of its place are here."""
+        work = frame if self._kept is None else self._kept.add(frame)
+        if self._kept is not None:
+            self._out.put(wire.text_message(f"{wire.RECEIVED}{frame.where}"))
+        if work is not None:
+            self._submit(work)
+
+    def _submit(self, work: Work) -> None:
         self._out.wait_for_space()
         with self._wait():
-            self._shared.dispatcher.submit(self, frame)
+            self._shared.dispatcher.submit(self, work)
 
     @contextmanager
     def _wait(self) -> Iterator[None]:

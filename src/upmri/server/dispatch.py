@@ -14,12 +14,12 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from upmri.server.assemble import Frame
 from upmri.server.counters import Counters
 from upmri.server.json_log import event
 from upmri.server.limits import Limits, RefusedError
 from upmri.server.link import Buffer
 from upmri.server.process import WorkerProcess
+from upmri.server.together import Work, distinct_parts
 from upmri.server.turns import Stream, Turns, long_seats
 
 _LOG = logging.getLogger(__name__)
@@ -92,8 +92,8 @@ class Dispatcher:
             if thread.is_alive():
                 thread.join(timeout=10)
 
-    def submit(self, stream: Stream, frame: Frame) -> None:
-        """Queue a frame; wait while the queue of the stream is full, and raise its fault if it has one."""
+    def submit(self, stream: Stream, frame: Work) -> None:
+        """Queue work; wait while the queue of the stream is full, and raise the fault of the stream if it has one."""
         with self._changed:
             own = self._own[stream.number]
             own.wait_for(lambda: self._turns.waiting(stream.number) < self._limits.ahead or stream.fault)
@@ -193,8 +193,9 @@ class Dispatcher:
                 with self._changed:
                     now = time.monotonic()
                     self._turns.charge(stream.peer, now - ended, now)
+            del turn, stream, frame, retry  # readouts that would be in memory until the next turn
 
-    def _next(self, seat: _Seat) -> tuple[Stream, Frame] | None:
+    def _next(self, seat: _Seat) -> tuple[Stream, Work] | None:
         """Wait for a frame, of the stream whose turn it is; meanwhile replace the worker if it dies."""
         while True:
             with self._changed:
@@ -210,7 +211,7 @@ class Dispatcher:
                     return None
             self._revive(seat)
 
-    def _turn(self, seat: _Seat) -> tuple[Stream, Frame] | None:
+    def _turn(self, seat: _Seat) -> tuple[Stream, Work] | None:
         """Take the next frame for a seat; also of the other kind, if none of the workers for it can be started."""
         others = [one.worker for one in self._seats if (one.number in self._long) != (seat.number in self._long)]
         turn = self._turns.take(seat.number, time.monotonic(), all_kinds=all(worker.failed for worker in others))
@@ -220,7 +221,7 @@ class Dispatcher:
             self._tell(seat.current)
         return turn
 
-    def _work(self, seat: _Seat, stream: Stream, frame: Frame) -> None:
+    def _work(self, seat: _Seat, stream: Stream, frame: Work) -> None:
         lines = stream.lines
         if lines is None or stream.fault:  # the stream has ended meanwhile
             return
@@ -234,10 +235,12 @@ class Dispatcher:
         begins = stream.number not in seat.known
         with self._changed:
             forget, seat.gone = seat.gone, []
+        readouts, parts = distinct_parts(frame.frames)
         job = {
             "stream": stream.number,
             "begins": begins,
             "forget": forget,
+            "parts": parts,
             "skip": frame.made,
             "method": stream.order.method,
             "settings": stream.order.settings | ({"model": stream.model} if stream.model else {}),
@@ -247,7 +250,7 @@ class Dispatcher:
         buffers: list[Sequence[Buffer]] = []
         if begins:
             buffers = [[lines.xml], [lines.noise.heads], lines.noise.bodies]
-        for rows in (frame.calibration, frame.navigators, frame.rows):
+        for rows in readouts:
             buffers += [[rows.heads], rows.bodies]
         seat.known -= set(forget)
         seat.known.add(stream.number)
@@ -260,7 +263,7 @@ class Dispatcher:
                 frame.made += 1
                 self._counters.add("frame_seconds_total", answer["seconds"])
                 try:
-                    stream.deliver(frame, answer, arrays)
+                    stream.deliver(frame.frames[answer["frame"]], answer, arrays)
                 except Exception as error:  # the other answers of the worker must still be received
                     self._fault(stream, error)
 

@@ -70,17 +70,19 @@ class Limits:
     stream_bytes, readouts
         Size of a whole stream.
     held_bytes
-        Memory that a stream may use: lines of slices that are not complete, noise, calibration.
+        Memory that a stream may use: lines of slices that are not complete, noise, calibration; for a method over
+        time also complete frames, and in a worker k-space of the frames of one place.
     out_bytes
         Images that a client has not received yet; above it, the server stops reading from the client until it does.
     matrix, coils, frames
         Lines, partitions and samples without oversampling; receive coils; slices, repetitions and so on that were begun
-        and are not complete.
+        and are not complete, or are kept for a method over time.
     begin_seconds, idle_seconds, total_seconds
         Time from connecting to the XML header; for the next whole message, and for a client to receive what it is
         sent; for the whole stream.
     frame_seconds, work_seconds
-        Time for the reconstruction of one slice, and of all slices of a stream; above it the worker is replaced.
+        Time for the reconstruction of one slice, or of the frames of a place together, and of all slices of a stream;
+        above it the worker is replaced.
     turn_seconds
         Time after which the reconstruction of a slice gives way if others wait, and is done again as a long one.
     linger_seconds, linger_bytes

@@ -55,9 +55,14 @@ class Order(BaseModel):
         return {key: value for key, value in named.items() if value is not None and (key, value) != ("samples", 1)}
 
     @property
+    def dynamic(self) -> bool:
+        """Whether the method reconstructs the frames of a place together."""
+        return find_method(self.method).dynamic
+
+    @property
     def long(self) -> bool:
-        """Whether it asks for more work than the method does by itself: several samples, steps, training."""
-        return bool(self.adapt) or any(name in self.settings for name in _COSTLY)
+        """Whether it asks for more work than one slice by the method: samples, steps, training, frames together."""
+        return bool(self.adapt) or any(name in self.settings for name in _COSTLY) or self.dynamic
 
 
 def parse_order(text: str, default: Order, allowed: tuple[str, ...], limits: Limits, token: str | None = None) -> Order:
@@ -108,13 +113,6 @@ def parse_order(text: str, default: Order, allowed: tuple[str, ...], limits: Lim
 
 def check_order(order: Order) -> None:
     """Refuse settings that the method does not have, and weights that are not available by that name."""
-    if find_method(order.method).dynamic:
-        raise RefusedError(
-            "config",
-            f"{order.method} needs all frames of a place together, and the server reconstructs each frame when it is "
-            "complete; use upmri recon",
-            field="method",
-        )
     settings = order.settings
     model = settings.pop("model", None)
     known = available(order.method)

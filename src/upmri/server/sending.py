@@ -2,10 +2,14 @@
 
 With a mask of lines, each line is a readout. With a 2-D mask, each point is a readout of one sample, in a 3-D encoding
 whose two phase encodings are the axes of the image. Coil maps and a reference are not sent: MRD has none.
+
+Where the scan says which slices are frames of one place (``meta["axes"]``), the counter of slices is the number of the
+place, and that of repetitions the number of the frame; of phases, sets or contrasts where the axis has this name.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,6 +19,8 @@ import numpy as np
 from upmri.core.errors import InputError
 from upmri.core.scan import Scan
 from upmri.formats import Source, mrd
+from upmri.formats.grid import AXES
+from upmri.physics.frames import PLACES, places
 from upmri.server import wire
 from upmri.server.held import SIGMA
 
@@ -68,11 +74,30 @@ def _from_kspace(source: Source, slices: str | None) -> Iterator[bytes]:
     if max(wanted, *source.matrix) >= _COUNTER or source.coils >= _COUNTER:
         raise InputError(f"MRD counts to {_COUNTER - 1}; send fewer slices at a time", path=source.path)
     first = True
-    for number, scan in enumerate(source.each(slices)):
+    frames: list[dict[str, int]] | None = None
+    for number, (index, scan) in enumerate(zip(source.indices(slices), source.each(slices), strict=True)):
         if first:
             yield wire.header_message(_xml(scan).encode())
+            frames = _counters(scan.meta, source.slices)
             first = False
-        yield from _readouts(scan, number)
+        yield from _readouts(scan, {"slice": number} if frames is None else frames[index])
+
+
+def _counters(meta: dict[str, Any], count: int) -> list[dict[str, int]] | None:
+    """Return the counters of each of ``count`` slices; None where they are not frames of places."""
+    place_of = places(meta, count)
+    if place_of is None:
+        return None
+    times = [name for name in meta.get("axes", ()) if name not in PLACES]
+    name = times[0] if len(times) == 1 and times[0] in AXES else AXES[0]
+    seen: Counter[int] = Counter()
+    found = []
+    for place in place_of:
+        found.append({"slice": place, name: seen[place]})
+        seen[place] += 1
+    if max(*place_of, *seen.values()) >= _COUNTER:
+        raise InputError(f"MRD counts to {_COUNTER - 1}, the scan has more frames or places", field="axes")
+    return found
 
 
 def _xml(scan: Scan) -> str:
@@ -103,7 +128,7 @@ def _xml(scan: Scan) -> str:
     )
 
 
-def _readouts(scan: Scan, number: int) -> Iterator[bytes]:
+def _readouts(scan: Scan, counters: dict[str, int]) -> Iterator[bytes]:
     points = scan.mask.shape[1] > 1
     at = scan.mask[0].nonzero().tolist()  # (0, line) or (row, column)
     kspace = scan.kspace[0].numpy()
@@ -113,7 +138,8 @@ def _readouts(scan: Scan, number: int) -> Iterator[bytes]:
         head.version, head.scan_counter = 1, count
         head.number_of_samples, head.center_sample = data.shape[1], data.shape[1] // 2
         head.active_channels = head.available_channels = data.shape[0]
-        head.idx.slice = number
+        for name, value in counters.items():
+            setattr(head.idx, name, value)
         head.idx.kspace_encode_step_1, head.idx.kspace_encode_step_2 = (row, column) if points else (column, 0)
         _place(head, scan, points)
         if count == len(at) - 1:

@@ -1,5 +1,7 @@
 """Whose frame is next, and which frame gives way: rules without threads and without a clock.
 
+The frames of a place that are reconstructed together count as one frame, a long one.
+
 **Least used first.** Next is the address with the least time: the time of the workers that it has used, and that its
 next frame is expected to take, which is the mean of the last frames by the same method, ``turn_seconds`` at most. Of
 its streams it is the one that has used the least. So an address gains nothing from many streams, and slow frames wait
@@ -22,6 +24,7 @@ from typing import Any, Protocol
 from upmri.server.assemble import Assembler, Frame
 from upmri.server.limits import RefusedError
 from upmri.server.order import Order
+from upmri.server.together import Work
 
 _LONGER = 10  # turns of a long frame, in those of a short one
 _RECENT = 60.0  # seconds for which an address is not forgotten
@@ -56,7 +59,7 @@ class _Member:
     long: bool
     has_given_way: bool = False  # to another long stream
     used: float = 0.0  # seconds, since the stream was level with the others of its address
-    frames: deque[Frame] = field(default_factory=deque)
+    frames: deque[Work] = field(default_factory=deque)
     since: int = 0  # turn at which it began to wait
     seat: int | None = None  # worker that has a frame of it
     began: float = 0.0  # time at which the worker got the frame
@@ -95,7 +98,7 @@ class Turns:
 
     # --- frames -------------------------------------------------------------------------------------------------------
 
-    def add(self, stream: Stream, frame: Frame, now: float) -> None:
+    def add(self, stream: Stream, frame: Work, now: float) -> None:
         """Let a frame wait, behind the others of its stream."""
         member = self._members.get(stream.number)
         if member is None:
@@ -104,7 +107,7 @@ class Turns:
             self._enter(member, now)
         member.frames.append(frame)
 
-    def take(self, seat: int, now: float, all_kinds: bool = False) -> tuple[Stream, Frame] | None:
+    def take(self, seat: int, now: float, all_kinds: bool = False) -> tuple[Stream, Work] | None:
         """Return the next frame for a worker, which has it from now on; None if there is none for it.
 
         Parameters
@@ -132,7 +135,7 @@ class Turns:
         member.since = self._count
         return member.stream, member.frames.popleft()
 
-    def end(self, number: int, now: float, again: Frame | None = None, finished: bool = True) -> None:
+    def end(self, number: int, now: float, again: Work | None = None, finished: bool = True) -> None:
         """Take note that a worker has no frame of a stream any more: it is finished, lost, or to be done ``again``."""
         member = self._members[number]
         seconds = now - member.began

@@ -27,6 +27,7 @@ from upmri.server.limits import Limits, RefusedError
 PORT = 9002
 ERROR = "ERROR: "  # the beginning of a text with the reason why no more images will come
 WORKING = "working: "  # the beginning of a text that only tests whether the client is there
+RECEIVED = "frame received: "  # begins a text about a frame that is kept for others of its place
 _NAME = 1024  # bytes of CONFIG_FILE
 _STEP = 2**18  # bytes that are read from a socket at a time
 _ACQUISITION = ctypes.sizeof(ismrmrd.AcquisitionHeader)

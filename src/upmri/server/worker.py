@@ -2,8 +2,8 @@
 
     python -m upmri.server.worker FD DEVICE METHOD NICE
 
-A job has everything that its frame needs, so that another worker can continue when one dies. What the worker keeps of a
-stream (noise, maps) is a cache; the server sends it again to a new worker.
+A job has everything that its frame needs, or its frames of one place together, so that another worker can continue
+when one dies. What the worker keeps of a stream (noise, maps) is a cache; the server sends it again to a new worker.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import os
 import signal
 import socket
 import sys
-import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -91,12 +90,16 @@ class FrameWorker:
         from upmri.inference.choice import build_method
         from upmri.inference.scan_session import Session
         from upmri.server.held import HeldSource, Known
+        from upmri.server.making import make_images
 
         if job["begins"]:
             self._streams[job["stream"]] = Known(bytes(buffers[0]), (buffers[1], buffers[2]))
             buffers = buffers[3:]
         known = self._streams[job["stream"]]
-        source = HeldSource(known, list(zip(buffers[::2], buffers[1::2], strict=True)), job["max_bytes"])
+        readouts = list(zip(buffers[::2], buffers[1::2], strict=True))
+        most = job["max_bytes"] // len(job["parts"])
+        sources = [HeldSource(known, [readouts[number] for number in part], most) for part in job["parts"]]
+        source = sources[0]
         settings = {name: value for name, value in job["settings"].items() if name != "model"}
         key = json.dumps([job["method"], settings, job["seed"]], sort_keys=True)
         if key in known.adapted:
@@ -108,27 +111,22 @@ class FrameWorker:
             session.begin(lambda index: source.read_one(index, range(source.slices)), source.slices)
             if session.facts is not None:
                 known.adapted[key] = session.method, session.facts
-        for index, scan in enumerate(source.each()):
-            if index < job["skip"]:  # another worker made it
-                continue
-            start = time.perf_counter()
-            made = session(scan)
-            image = made.image[0]
-            std = None if made.std is None else made.std[0].float()
+        for one in make_images(session, sources, job["skip"]):
             found = session.findings.settings
             answer = {
-                "index": index,
+                "frame": one.frame,
+                "index": one.index,
                 "settings": {name: value for name, value in session.settings.items() if name not in found},
-                "found": found,
-                "place": scan.meta.get("geometry"),
-                "spacing": scan.spacing,
+                "found": {name: value for name, value in found.items() if name != "empty_slices"} | one.empty,
+                "place": one.scan.meta.get("geometry"),
+                "spacing": one.scan.spacing,
                 "volume": source.volume,
                 "readouts": source.slices,
-                "shape": list(image.shape),
-                "seconds": time.perf_counter() - start,
-                "last": index == source.slices - 1,
+                "shape": list(one.image.shape),
+                "seconds": one.seconds,
+                "last": (one.index, one.frame) == (source.slices - 1, len(sources) - 1),
             }
-            arrays = [image.to(torch.complex64)] + ([] if std is None else [std])
+            arrays = [one.image.to(torch.complex64)] + ([] if one.std is None else [one.std.float()])
             link.send_message(self._sock, answer, [[array.contiguous().numpy().tobytes()] for array in arrays])
 
 

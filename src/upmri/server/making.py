@@ -1,0 +1,71 @@
+"""The images of one job of a worker: the slices of a frame one by one, or frames of a place together."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from upmri.core.errors import InputError
+from upmri.core.scan import Scan
+from upmri.inference.scan_session import Session
+from upmri.inference.whole_series import reconstruct_frames
+from upmri.server.held import HeldSource
+
+
+@dataclass(frozen=True)
+class Made:
+    """An image, and what it was made from.
+
+    Attributes
+    ----------
+    frame, index
+        Number of the frame in its job, and of the slice in its frame: the position of the readout in a volume.
+    scan
+        The slice.
+    image, std
+        Image (readout, phase) and, if there is one, its standard deviation.
+    seconds
+        Time of the reconstruction; of frames together, an equal share for each.
+    """
+
+    frame: int
+    index: int
+    scan: Scan
+    image: Tensor
+    std: Tensor | None
+    seconds: float
+
+    @property
+    def empty(self) -> dict[str, Any]:
+        """The finding that the slice has no samples, if it has none."""
+        return {} if bool(self.scan.mask.any()) else {"empty_slices": [0]}
+
+
+def make_images(session: Session, sources: Sequence[HeldSource], skip: int = 0) -> Iterator[Made]:
+    """Yield the images of a job, by slice and then by frame, without the first ``skip``, which another worker made.
+
+    Parameters
+    ----------
+    session
+        Session of the method.
+    sources
+        Frames, in the order of time: several for a method over time, otherwise one.
+    skip
+        Number of images that are not needed.
+    """
+    first = sources[0]
+    if any((one.slices, one.volume) != (first.slices, first.volume) for one in sources):
+        raise InputError("expected frames of one shape, all with partitions or none", field="data")
+    for index in range(skip // len(sources), first.slices):
+        scans = [source.read_one(index, range(source.slices)) for source in sources]
+        start = time.perf_counter()
+        made = reconstruct_frames(session, scans) if session.method.dynamic else session(*scans)
+        seconds = (time.perf_counter() - start) / len(sources)
+        for frame, scan in enumerate(scans):
+            if index * len(sources) + frame >= skip:
+                std = None if made.std is None else made.std[frame]
+                yield Made(frame, index, scan, made.image[frame], std, seconds)
