@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from upmri.core.stages import stage
 from upmri.networks.cnn import last_convolution
-from upmri.networks.layers import ConvNormReLU, group_norm, halve, join, log_parameter
+from upmri.networks.layers import ConvNormReLU, add_norm_relu, group_norm, halve, join, log_parameter
 from upmri.networks.replay import replayed
 from upmri.networks.unrolled import ACCURACY, bound_gradients, damping_for, smooth_phase_of
 from upmri.physics.low_rank import low_rank_blocks
