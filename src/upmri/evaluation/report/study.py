@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from upmri.core import geometry
 from upmri.core.errors import InputError
 from upmri.core.printable import one_line
 from upmri.core.scan import Reconstruction, Scan
@@ -24,6 +25,7 @@ from upmri.evaluation.report.pictures import (
     times,
     white_of,
 )
+from upmri.evaluation.report.statements import statements_of
 from upmri.formats.source import SliceSelection
 from upmri.physics.frames import places
 
@@ -45,6 +47,7 @@ class Study:
     measured: Measured | None
     facts: Pairs
     meta: Pairs
+    affine: list[list[float]] | None  # from (row, column, slice) to mm in the patient, three rows of four numbers
     next_frame: list[int] | None  # of each slice of a dynamic scan, the slice that shows its place next
 
 
@@ -74,7 +77,7 @@ def gather_study(
     pictures = [] if reference is None else [draw_image("reference", reference, white, is_reference=True)]
     for label, (name, rec) in zip(_labels(named), named, strict=True):
         details = ([] if name == label else [("file", one_line(name))]) + _how_made(rec)
-        pictures.append(draw_result(label, rec, reference, white, details))
+        pictures.append(draw_result(label, rec, reference, white, details=details, statements=statements_of(rec)))
     title = next((one_line(rec.name) for _, rec in named if rec.name), "")
     return Study(
         title=title or "Reconstruction",
@@ -86,6 +89,7 @@ def gather_study(
         measured=measured,
         facts=_facts(shape, spacing) + ([] if measured is None else measured.facts),
         meta=_listed(meta),
+        affine=_affine(spacing, meta),
         next_frame=_next_frame(meta, shape[0]),
     )
 
@@ -150,6 +154,15 @@ def _facts(shape: tuple[int, int, int], spacing: tuple[float, float, float] | No
     slices, height, width = shape
     facts = [("slices", str(slices)), ("matrix", f"{height} × {width}")]
     return facts if spacing is None else [*facts, ("voxel", f"{times(spacing)} mm")]
+
+
+def _affine(spacing: tuple[float, float, float] | None, meta: dict[str, Any]) -> list[list[float]] | None:
+    """Return where voxels are in the patient, None if that is not known."""
+    try:
+        matrix = None if spacing is None else geometry.affine(spacing, meta)
+    except InputError:  # a geometry that is wrong is none
+        return None
+    return None if matrix is None else matrix[:3].tolist()
 
 
 def _how_made(rec: Reconstruction) -> Pairs:
