@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from upmri.core.version import __version__
-from upmri.evaluation.report.coils import Coils
+from upmri.evaluation.report.coil_views import Coils
 from upmri.evaluation.report.encode import Planes, pack
 from upmri.evaluation.report.pictures import Picture
 from upmri.evaluation.report.study import Study
