@@ -1,7 +1,7 @@
 """The report page: results of one scan side by side, in one file that needs no network, server or installation.
 
-``study`` collects the results and ``statements`` what is said about them, ``pictures`` and ``coil_views`` compute what is
-drawn, ``encode`` packs it as text, and ``page`` puts it into one file, of which ``page.html``, ``page.css`` and
+``study`` collects the results and ``statements`` what is said about them, ``pictures`` and ``coil_views`` compute what
+is drawn, ``encode`` packs it as text, and ``page`` puts it into one file, of which ``page.html``, ``page.css`` and
 ``script/`` are what a browser shows and runs.
 """
 

@@ -49,7 +49,7 @@ def shown_slices(count: int) -> list[int]:
     return sorted({middle, middle // 2, min(count - 1, middle + (count - middle) // 2)})[:_SLICES]
 
 
-def draw_coils(parts: Mapping[int, Scan]) -> Coils:
+def view_coils(parts: Mapping[int, Scan]) -> Coils:
     """Return what a page shows of the coils of some slices, each a scan of one slice, by their index."""
     images, maps, ways = [], [], []
     for part in parts.values():

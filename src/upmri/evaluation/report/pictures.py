@@ -16,7 +16,7 @@ from torch import Tensor
 from upmri.core.errors import InputError
 from upmri.core.scan import Reconstruction, Scan
 from upmri.evaluation import metrics
-from upmri.evaluation.report.coil_views import Coils, draw_coils, shown_slices
+from upmri.evaluation.report.coil_views import Coils, view_coils, shown_slices
 from upmri.evaluation.report.encode import Planes, angles, quantise
 from upmri.formats.source import SliceSelection, select_slices
 from upmri.physics.fourier import fft2c
@@ -164,7 +164,7 @@ def _sampled(
     facts = [("coils", str(coils)), ("acceleration", f"{1 / mask.float().mean().item():.3g}×")]
     facts += [] if noise is None else [("noise σ₀", f"{noise:.3g}")]
     measured = _decades(torch.cat(power).numpy(), bits=16)
-    found = Measured(measured, Planes(mask.numpy().astype(np.uint8), 1.0), facts, draw_coils(chosen))
+    found = Measured(measured, Planes(mask.numpy().astype(np.uint8), 1.0), facts, view_coils(chosen))
     return found, torch.cat(references) if len(references) == slices else None
 
 
