@@ -16,7 +16,7 @@ from torch import Tensor
 from upmri.core.errors import InputError
 from upmri.core.scan import Reconstruction, Scan
 from upmri.evaluation import metrics
-from upmri.evaluation.report.coil_views import Coils, view_coils, shown_slices
+from upmri.evaluation.report.coil_views import Coils, shown_slices, view_coils
 from upmri.evaluation.report.encode import Planes, angles, quantise
 from upmri.formats.source import SliceSelection, select_slices
 from upmri.physics.fourier import fft2c
