@@ -2,9 +2,9 @@
 
     python docs/lint.py
 
-Lines of prose have at most 140 characters; tables, code, images and lines that are one link may be longer. Words of a list
-are not used: they are private metaphors, or tell the history of a page instead of its subject. Every relative link leads to
-a file, and every anchor to a heading of that file.
+Lines of prose have at most 140 characters; tables, code, images and lines that are one link may be longer. Words of a
+list are not used: they are private metaphors, or the history of a page instead of its subject. Every relative link
+leads to a file, and every anchor to a heading of that file.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ ROOT = Path(__file__).resolve().parents[1]
 LONGEST = 140
 # In any page but the CHANGELOG, which is history.
 WORDS = (
-    "ailment", "at hand", "before these", "company", "door", "foretell", "foretells", "foretold", "house", "in its own defence",
-    "not kept", "rooms", "told", "withdrawn", "the weights before",
+    "ailment", "at hand", "before these", "company", "door", "foretell", "foretells", "foretold", "house",
+    "in its own defence", "not kept", "rooms", "told", "withdrawn", "the weights before",
 )  # fmt: skip
 _WORD = re.compile(rf"\b({'|'.join(map(re.escape, WORDS))})\b", re.IGNORECASE)
 _LINK = re.compile(r"!?\[(?:[^\]\\]|\\.)*\]\(<?([^)>\s]+)>?(?:\s+\"[^\"]*\")?\)")
@@ -37,7 +37,7 @@ def findings(path: Path, root: Path = ROOT) -> Iterator[str]:
     """Yield what is wrong with a page, each as "file:line: what"."""
     name = path.relative_to(root)
     lines = path.read_text("utf-8").splitlines()
-    for number, line, kind in _kinds(lines):
+    for number, line, kind in kinds(lines):
         if kind == "prose" and len(line) > LONGEST and not _is_one_link(line):
             yield f"{name}:{number}: {len(line)} characters, at most {LONGEST}"
         if kind != "code" and path.name != "CHANGELOG.md" and (found := _WORD.search(_without_code(line))):
@@ -46,7 +46,7 @@ def findings(path: Path, root: Path = ROOT) -> Iterator[str]:
             yield from (f"{name}:{number}: {wrong}" for wrong in _wrong_links(line, path, root))
 
 
-def _kinds(lines: list[str]) -> Iterator[tuple[int, str, str]]:
+def kinds(lines: list[str]) -> Iterator[tuple[int, str, str]]:
     """Yield number and text of each line, and whether it is prose, a table or code."""
     fenced, before = False, ""
     indented = False
@@ -98,7 +98,7 @@ def _wrong_links(line: str, page: Path, root: Path) -> Iterator[str]:
 def _anchors(path: Path) -> set[str]:
     """Return the anchors of the headings of a page, as GitHub and MyST make them."""
     found = set()
-    for _, line, kind in _kinds(path.read_text("utf-8").splitlines()):
+    for _, line, kind in kinds(path.read_text("utf-8").splitlines()):
         if kind == "prose" and (heading := re.match(r"#{1,6}\s+(.*)", line)):
             text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading[1]).replace("`", "").strip().lower()
             found.add(re.sub(r"[^\w\- ]", "", text).replace(" ", "-"))
