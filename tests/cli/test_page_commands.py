@@ -142,7 +142,8 @@ def test_there_are_commands_on_the_pages():
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_options_exist(page):
     """Of every command of the program, also of those that are not run."""
-    for line in commands(page):
+    inline = re.findall(r"`((?:[A-Z_]+=\S+ )*upmri [^`]+)`", page.read_text("utf-8"))
+    for line in (*commands(page), *inline):
         for part in re.findall(r"\bupmri ([a-z]+\b[^;|#>']*)", line):
             name, *words = part.split()
             assert name in COMMANDS, line
