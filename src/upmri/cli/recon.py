@@ -247,13 +247,14 @@ def _targets(scans: list[Path], target: Path | None) -> list[tuple[Path, Path]]:
     """Return each scan with its output: the file that was named, or one file for each scan in a folder."""
     from upmri.cluster.inputs import expand
     from upmri.formats import suffixes
+    from upmri.formats.file_names import find_pair
 
     if target is not None and target.name.lower().endswith(suffixes()):  # a folder of DICOM files, too
         if len(scans) == 1 and scans[0].is_dir():
             raise InputError(f"expected a folder as --out for the scans of a folder, got {target}", path=scans[0])
         if len(scans) != 1:
             raise InputError(f"expected a folder for {len(scans)} scans, got one file, {target}", field="--out")
-        return [(scans[0], target)]
+        return [(find_pair(scans[0]), target)]
     if target is not None and target.suffix and not target.is_dir():
         raise InputError(
             f"expected a folder or a name that ends in {', '.join(suffixes())}, got {target}", field="--out"

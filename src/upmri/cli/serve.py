@@ -154,12 +154,13 @@ def stream_scan(
     """Send a scan to an MRD server and write the images that come back; by default to SCAN.nii.gz."""
     from upmri import formats
     from upmri.formats import atomic, nifti
+    from upmri.formats.file_names import base_name
     from upmri.server import client
     from upmri.server.order import read_token
     from upmri.server.tls import tls_context
     from upmri.server.wire import WORKING
 
-    destination = target or Path(f"{scan.name.split('.')[0] or scan.name}.nii.gz")
+    destination = target or Path(f"{base_name(scan)}.nii.gz")
     formats.check_target(destination, overwrite=overwrite, complex=keep_phase, deviations=samples > 1)
     atomic.check_not_input(destination, [scan])
     if samples > 1:
