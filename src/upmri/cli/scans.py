@@ -25,7 +25,7 @@ def demo_command(
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Reconstruct a brain, undersampled 4× and 8× in simulation, with every classical method and upmri."""
+    """Reconstruct a real head, undersampled 4× and 8× in simulation, with every classical method and upmri."""
     from upmri.cli.demo import CAUTION, run_demo
 
     rows = run_demo(folder, progress=not quiet and not as_json)
@@ -39,7 +39,10 @@ def demo_command(
             table.add_row(f"{row['acceleration']:g}×", Text(name), *scores)
         console.out.print(table)
         console.say(CAUTION)
-        console.say(f"Simulated coils, phase and noise; maps by ESPIRiT. Table, figures and report pages: {folder}")
+        console.say(
+            "The image is real (256 × 256 pixels, part of matplotlib); coils, phase and noise are simulated, coil maps "
+            f"estimated by ESPIRiT. Table, figures and report pages: {folder}"
+        )
 
 
 @app.command(

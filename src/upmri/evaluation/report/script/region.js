@@ -71,11 +71,11 @@ function drawRegion() {
     const same = source === sources[state.against];
     return [source, statistics(pixels, codes, arrays[source.has.magnitude], same ? null : others, compared)];
   });
-  const shown = (value, count) => (typeof value === "number" ? digits(value, count) : "–");
+  const shown = (value, count) => (typeof value === "number" ? value.toPrecision(count).replace("-", "−") : "–");
   const head = ["mean", "SD", "SNR", ...(state.against === null ? [] : ["RMSE %"])];
   fillTable($("region-table"), head, rows.map(([source, { mean: average, deviation, snr, rmse }]) => {
     const cells = [shown(average, 3), shown(deviation, 2), shown(snr, 3)];
-    if (state.against !== null) cells.push(typeof rmse === "number" ? digits((100 * rmse) / white, 2) : "");
+    if (state.against !== null) cells.push(typeof rmse === "number" ? ((100 * rmse) / white).toPrecision(2) : "");
     return [source, cells];
   }));
   const area = pixels.length * study.pixel[0] * study.pixel[1];
