@@ -15,8 +15,8 @@ def test_demo(run, tmp_path, monkeypatch):
     drawing = importlib.import_module("upmri.evaluation.comparison")  # the package has a function of this name
     draw, notes = drawing.comparison, []
     monkeypatch.setattr(drawing, "comparison", lambda *a, **k: (notes.append(k["note"]), draw(*a, **k)))
-    part = demo.head()[:, ::2, ::2]  # smaller, and faster
-    monkeypatch.setattr(demo, "head", lambda: part)
+    part = demo.sagittal_head()[:, ::2, ::2]  # smaller, and faster
+    monkeypatch.setattr(demo, "sagittal_head", lambda: part)
     rows = json.loads(run("demo", "--out", "shown", "--json").stdout)
     shown = ["zero-filled", "sense", "cg-sense", "grappa", "l1-wavelet", "upmri"]
     assert [row["method"] for row in rows] == 2 * shown
@@ -40,7 +40,7 @@ def test_the_command_warns_of_lesions(run, monkeypatch):
 
 def test_head():
     """The whole image, with tissue in its middle and air at its corner."""
-    image = demo.head()
+    image = demo.sagittal_head()
     assert image.shape == (1, 256, 256)
     assert image.dtype == np.float32
     assert image[0, 100:140, 110:150].mean() > 0.5 * np.percentile(image, 99)
@@ -50,11 +50,11 @@ def test_head():
 def test_without_the_sample_data_of_matplotlib(tmp_path, monkeypatch):
     monkeypatch.setattr("matplotlib.get_data_path", lambda: str(tmp_path))
     with pytest.raises(InputError, match="no sample data"):
-        demo.head()
+        demo.sagittal_head()
 
 
 def test_lines_are_regular_and_said():
-    full = upmri.simulate(demo.head(), coils=2, acceleration=1)
+    full = upmri.simulate(demo.sagittal_head(), coils=2, acceleration=1)
     scan = demo._undersampled(full, 4)
     assert bool(scan.mask[0, 0, ::4].all())
     assert scan.noise is None

@@ -24,7 +24,7 @@ CAUTION = (
 """Caption of the images at 8×; measured in ``docs/lesions.md``."""
 
 
-def head() -> Any:
+def sagittal_head() -> Any:
     """A sagittal slice (1, 256, 256) of a T1-weighted head, which matplotlib ships for its examples."""
     import matplotlib
     import numpy as np
@@ -75,7 +75,7 @@ def run_demo(folder: Path, *, progress: bool) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     one_frame = [name for name in method_names() if not find_method(name).dynamic]
     shown = [name for name in one_frame if name == DEFAULT or find_method(name).objective is None]
-    full = simulate(head(), acceleration=1)
+    full = simulate(sagittal_head(), acceleration=1)
     for acceleration in ACCELERATIONS:
         scan = _undersampled(full, acceleration)
         recs = {name: reconstruct(scan, name, progress=progress) for name in shown}
