@@ -57,11 +57,10 @@ class PackedPlanes:
     @classmethod
     def of(cls, study: Study, limit: int) -> PackedPlanes:
         """Pack what a study shows into at most ``limit`` bytes, the most important arrays first."""
-        packed = cls(limit)
+        middle = study.shape[0] // 2
+        fine = _SELF + study.shape[0] * sum(len(pack(picture.magnitude.codes[middle])) for picture in study.pictures)
+        packed = cls(limit, bits=16 if fine <= _FINE * limit else 12)
         packed._add_magnitudes(study)
-        if packed.size > _FINE * limit:
-            packed = cls(limit, bits=12)
-            packed._add_magnitudes(study)
         if study.measured is not None:
             pair = {"kspace": study.measured.kspace, "mask": study.measured.mask}
             if names := packed.add_within_limit(
