@@ -130,7 +130,12 @@ def test_maps_are_estimated_from_calibration_lines(tmp_path, study_of):
     bare = upmri.Scan(kspace=scan.kspace, mask=scan.mask)
     page = write_report(rec, tmp_path / "r.html", scan=bare).read_text("utf-8")
     study = study_of(page)
-    assert study["mapsFrom"] == "estimated from calibration lines"
+    assert study["mapsFrom"] == "estimated from calibration lines; not shown: given, which results used"
+    mapped = replace(rec, settings=rec.settings | {"maps_from": "calibration lines"})
+    other = study_of(write_report(mapped, tmp_path / "s.html", scan=bare).read_text("utf-8"))
+    assert other["mapsFrom"] == "estimated from calibration lines"
+    own = study_of(write_report(rec, tmp_path / "t.html", scan=scan).read_text("utf-8"))
+    assert own["mapsFrom"] == "in the scan's file"
     found = sum(_plane(page, study, coil["map"][0], 0) ** 2 for coil in study["coils"])
     assert found[20:28, 20:28].min() > 0.95
 

@@ -24,6 +24,7 @@ from upmri.physics.espirit import MIN_LINES, find_maps
 from upmri.physics.fourier import crop, ifft2c
 from upmri.physics.masks import calibration_lines
 
+IN_FILE = "in the scan's file"
 _SLICES = 3  # most slices
 _SIDE = 128  # most pixels along a side
 _MOST = 64  # most coils
@@ -75,7 +76,7 @@ def view_coils(parts: Mapping[int, Scan]) -> Coils:
 def _maps(part: Scan) -> tuple[Tensor | None, str]:
     """Maps (1, coil, H, W) of a slice and how they were found; None without maps and calibration lines."""
     if part.maps is not None:
-        return part.maps, str(part.meta.get("maps_from", "in the scan's file"))
+        return part.maps, str(part.meta.get("maps_from", IN_FILE))
     if calibration_lines(part.mask[0], part.matrix[0]) < MIN_LINES:
         return None, ""
     try:

@@ -194,7 +194,7 @@ def _described(study: Study, packed: PackedPlanes, start: int) -> dict[str, Any]
         "bits": packed.bits,
         "measured": packed.measured or None,
         "coils": packed.coils,
-        "mapsFrom": "" if study.measured is None else study.measured.coils.maps_from,
+        "mapsFrom": study.maps_from,
         "sources": [
             {
                 "name": picture.name,

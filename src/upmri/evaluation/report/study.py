@@ -14,6 +14,7 @@ from upmri.core import geometry
 from upmri.core.errors import InputError
 from upmri.core.printable import one_line
 from upmri.core.scan import Reconstruction, Scan
+from upmri.evaluation.report.coil_views import IN_FILE
 from upmri.evaluation.report.pictures import (
     Measured,
     Pairs,
@@ -47,6 +48,7 @@ class Study:
     measured: Measured | None
     facts: Pairs
     meta: Pairs
+    maps_from: str  # where the coil maps that are shown are from
     affine: list[list[float]] | None  # from (row, column, slice) to mm in the patient, three rows of four numbers
     next_frame: list[int] | None  # of each slice of a dynamic scan, the slice that shows its place next
 
@@ -89,6 +91,7 @@ def gather_study(
         measured=measured,
         facts=_facts(shape, spacing) + ([] if measured is None else measured.facts),
         meta=_listed(meta),
+        maps_from="" if measured is None else _maps_from(measured, [rec for _, rec in named]),
         affine=_affine(spacing, meta),
         next_frame=_next_frame(meta, shape[0]),
     )
@@ -154,6 +157,14 @@ def _facts(shape: tuple[int, int, int], spacing: tuple[float, float, float] | No
     slices, height, width = shape
     facts = [("slices", str(slices)), ("matrix", f"{height} × {width}")]
     return facts if spacing is None else [*facts, ("voxel", f"{times(spacing)} mm")]
+
+
+def _maps_from(measured: Measured, recs: Sequence[Reconstruction]) -> str:
+    """Return where the coil maps that are shown are from, and which others the results used: those of an option."""
+    shown = measured.coils.maps_from
+    used = {one_line(rec.settings["maps_from"]) for rec in recs if rec.settings.get("maps_from")}
+    others = sorted(way for way in used if way not in shown and not (way == "given" and shown == IN_FILE))
+    return f"{shown}; not shown: {', '.join(others)}, which results used" if shown and others else shown
 
 
 def _affine(spacing: tuple[float, float, float] | None, meta: dict[str, Any]) -> list[list[float]] | None:
