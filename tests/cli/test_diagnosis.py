@@ -10,8 +10,8 @@ import pytest
 
 import upmri
 from upmri import __version__
-from upmri.cli import diagnosis
-from upmri.cli.diagnosis import Diagnosis, Finding, Package
+from upmri.cli import diagnosis, separate
+from upmri.cli.installation import Diagnosis, Finding, Package
 
 SECRET = "wilhelmina"
 
@@ -35,6 +35,8 @@ def test_everything_works(tmp_path):
     assert {"torch", "numpy", "h5py"} <= {package["name"] for package in found["packages"]}
     assert set(found["extras"]) == set(diagnosis.FEATURES)
     assert {"brain", "cardiac"} <= set(found["weights"])
+    installed = all(package["version"] for package in found["extras"]["cluster"])
+    assert found["cluster"].startswith("a worker of this machine works" if installed else "not installed")
     assert found["environment"]["UPMRI_MODELS"] == "a folder with 1 set of weights"
     assert found["environment"]["UPMRI_DATA"] == "a folder without anatomies and scans"
     assert found["threads"] >= 1
@@ -69,7 +71,7 @@ def test_torch_that_crashes_its_process(tmp_path):
 
 def test_torch_that_never_comes_back(tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", broken_torch(tmp_path, "import time; time.sleep(60)"))
-    monkeypatch.setattr(diagnosis, "_SECONDS", 3)
+    monkeypatch.setattr(separate, "_SECONDS", 3)
     assert diagnosis._import(["json", "torch"]) == [None, "it took longer than 3 s"]
 
 

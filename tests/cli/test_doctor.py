@@ -5,7 +5,7 @@ import json
 import pytest
 
 from upmri.cli import diagnosis
-from upmri.cli.diagnosis import Diagnosis, Finding, Package
+from upmri.cli.installation import Diagnosis, Finding, Package
 
 
 @pytest.fixture
@@ -13,7 +13,10 @@ def found(monkeypatch):
     made = Diagnosis(cores=4, threads=2, cuda="13.0", memory_gib=16.0, free_memory_gib=8.0, weights=["brain"])
     made.packages = [Package("torch", "2.6", "2.7"), Package("h5py", "3.11", None)]
     made.extras = {"siemens": [Package("twixtools", "0.24", None)]}
-    made.devices = [{"name": "G", "gib": 80.0, "free_gib": 79.0, "error": None}]
+    made.devices = [
+        {"name": "G", "gib": 80.0, "free_gib": 79.0, "error": None, "seconds": 0.013, "first_seconds": 8.21}
+    ]
+    made.compile_cache, made.cluster = "can be written, 5.0 GiB free", "a worker of this machine works; Slurm found"
     monkeypatch.setattr(diagnosis, "examine", lambda: made)
     return made
 
@@ -23,7 +26,9 @@ def test_lines(run, found):
     for part in (
         "torch 2.7, h5py missing",
         "4 cores, torch uses 2 threads",
-        "G, 79 of 80 GiB free",
+        "G, 79 of 80 GiB free, reconstructs a slice in 0.01 s, the first in 8.2 s",
+        "can be written, 5.0 GiB free",
+        "a worker of this machine works; Slurm found",
         "8 of 16 GiB free",
         "pip install 'upmri[siemens]'",
         "Everything that reconstruction needs is installed.",

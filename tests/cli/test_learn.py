@@ -142,3 +142,16 @@ def test_adapt_and_use_what_was_learnt(run, site, tmp_path, one_line):
 def test_bad_adaptation_is_one_line_and_exit_2(run, site, words, parts, tmp_path, one_line):
     one_line(run("adapt", *words, "-o", "site.safetensors", "--device", "cpu", code=2), *parts)
     assert not (tmp_path / "site.safetensors").exists()
+
+
+def test_a_configuration_to_begin_with(run, tmp_path, one_line):
+    assert run("train", "new.yaml", "--init").stdout == "new.yaml: edit it, then `upmri train new.yaml`\n"
+    text = (tmp_path / "new.yaml").read_text("utf-8")
+    assert "method: upmri\n" in text
+    one_line(run("train", "new.yaml", "--init", code=2), "new.yaml", "exists already")
+    assert (tmp_path / "new.yaml").read_text("utf-8") == text
+    assert run("train", "modl.yaml", "--init", "--set", "method=modl", "-q").stdout == ""
+    assert "unrolls: 10" in (tmp_path / "modl.yaml").read_text("utf-8")
+    one_line(run("train", "x.yaml", "--init", "--set", "method=sense", code=2), "sense", "nothing to train")
+    one_line(run("train", "x.yaml", "--init", "--set", "steps=3", code=2), "--set", "method=NAME")
+    assert not (tmp_path / "x.yaml").exists()

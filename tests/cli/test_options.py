@@ -1,6 +1,8 @@
 """Options that several commands share, and how the help shows them."""
 
 import os
+import subprocess
+import sys
 
 import pytest
 import typer
@@ -76,3 +78,59 @@ def test_trusted_is_for_one_command(run, scan, monkeypatch, words, value):
 def test_every_command_that_reads_scans_has_it():
     having = {name for name, command in COMMANDS.items() if any(p.name == "trusted" for p in command.params)}
     assert having == {"adapt", "benchmark", "info", "maps", "recon", "report", "simulate", "stream", "train"}
+
+
+PANELS = {"Start", "Reconstruct", "Compare", "Train and adapt", "Beside a scanner"}
+
+
+def test_commands_are_in_groups_with_examples_that_exist():
+    """Every example is a command with options that it has."""
+    for name, command in COMMANDS.items():
+        assert command.rich_help_panel in PANELS, name
+        head, *examples = command.epilog.splitlines()
+        assert head == "Examples:"
+        assert examples
+        for example in examples:
+            words = example.replace("\\", "").split()
+            asked = words[words.index("upmri") + 1]
+            known = {option for parameter in COMMANDS[asked].params for option in parameter.opts}
+            assert {word for word in words[words.index(asked) :] if word.startswith("-")} <= known, example
+
+
+def test_options_of_recon_are_in_groups(run):
+    shown = run("recon", "--help").stdout
+    order = [shown.index(f"─ {panel} ─") for panel in (
+        "Options", "Scan and coil maps", "Settings of the method", "Output", "Computer", "Many files"
+    )]  # fmt: skip
+    assert order == sorted(order)
+    assert shown.index("--dry-run") < order[1]
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("upmri rec", "recon"),
+        ("upmri recon --dry", "--dry-run"),
+        ("upmri recon -m l1", "l1-wavelet"),
+        ("upmri recon --model app", "apples"),
+        ("upmri adapt scans --begin app", "apples"),
+        ("upmri recon --device cp", "cpu"),
+    ],
+)
+def test_completion_in_bash(run, monkeypatch, line, expected):
+    monkeypatch.setenv("_UPMRI_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", line)
+    monkeypatch.setenv("COMP_CWORD", str(len(line.split()) - 1))
+    assert run().stdout.split() == [expected]
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_can_be_installed(run, monkeypatch, shell):
+    monkeypatch.setenv("_UPMRI_COMPLETE", f"source_{shell}")
+    assert "_UPMRI_COMPLETE" in run().stdout
+
+
+def test_completion_loads_no_torch():
+    code = "import sys; sys.argv = ['upmri']; from upmri.cli import app, options; options.complete_model('b');"
+    code += "options.complete_method(''); sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -407,3 +407,23 @@ def test_navigators_correct_the_ghosts_of_an_echo_planar_scan(run, tmp_path, one
     one_line(
         run("recon", "epi.h5", "-m", "sense", "--navigators", "other.h5", "-o", "c.npy", code=2), "navigators", "coils"
     )
+
+
+def test_dotted_names_and_names_without_suffix(run, scan, tmp_path):
+    for name in ("sub.01", "sub.02"):
+        np.save(tmp_path / f"{name}.npy", scan.kspace.numpy())
+    run("recon", "sub.01.npy", "sub.02.npy", "-m", "zero-filled", "--report", "-q")
+    written = {path.name for path in tmp_path.iterdir()}
+    assert {"sub.01.nii.gz", "sub.02.nii.gz", "sub.01.html", "sub.02.html"} <= written
+    run("maps", "scan.h5", "-o", "maps.cfl", "-q")
+    run("recon", "sub.01.npy", "--maps", "maps", "--slices", ":9", "-m", "sense", "-o", "with_maps.nii.gz", "-q")
+    assert (tmp_path / "with_maps.nii.gz").exists()
+
+
+def test_a_bart_array_by_the_name_that_bart_uses(run, scan, tmp_path, one_line):
+    array = scan.kspace[:1].permute(2, 3, 0, 1).numpy()  # readout, phase, partition, coil: the first runs fastest
+    (tmp_path / "bkus.cfl").write_bytes(array.astype("<c8").tobytes(order="F"))
+    (tmp_path / "bkus.hdr").write_text("# Dimensions\n" + " ".join(map(str, array.shape)) + "\n")
+    run("recon", "bkus", "-m", "zero-filled", "-q")
+    assert (tmp_path / "bkus.nii.gz").exists()
+    one_line(run("recon", "bkus", "-o", "bkus.cfl", "--overwrite", "-m", "zero-filled", code=2), "bkus.cfl")

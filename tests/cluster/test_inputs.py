@@ -31,3 +31,12 @@ def test_two_of_one_name(folder):
 def test_an_empty_folder(tmp_path):
     with pytest.raises(InputError, match="no scans"):
         expand([tmp_path])
+
+
+def test_dotted_names_stay_apart(tmp_path):
+    for name in ("sub.01.npy", "sub.02.npy", "k.cfl", "k.hdr"):
+        (tmp_path / name).touch()
+    found = expand([tmp_path / "sub.01.npy", tmp_path / "sub.02.npy", tmp_path / "k"])
+    assert [(path.name, name) for path, name in found] == [
+        ("sub.01.npy", "sub.01"), ("sub.02.npy", "sub.02"), ("k.cfl", "k")
+    ]  # fmt: skip

@@ -25,7 +25,8 @@ def test_a_device_that_does_not_exist(name):
 
 
 def test_names_of_devices(monkeypatch):
-    assert device_name("cpu") == f"CPU, {torch.get_num_threads()} threads"
+    count = torch.get_num_threads()
+    assert device_name("cpu") == f"CPU, {count} thread{'s' * (count != 1)}"
     monkeypatch.setattr("upmri.core.device.pick_device", torch.device)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: f"card {device.index}")
     assert device_name("cuda:1") == "card 1"

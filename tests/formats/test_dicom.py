@@ -170,7 +170,7 @@ def test_it_says_what_made_it_and_what_it_is_not_for(tmp_path, plain):
         assert image.DerivationDescription == (
             f"UPMRI 0.0.1, method upmri, weights my brain.safetensors, sha256 {settings['sha256']}"
         )
-        assert image.SoftwareVersions == __version__
+        assert image.SoftwareVersions == f"UPMRI {__version__}"
         assert image.ImageType[0] == "DERIVED"
 
 
@@ -390,3 +390,41 @@ def test_frames_have_their_number_in_time_and_the_position_of_their_place(tmp_pa
     assert [file.TemporalPositionIdentifier for file in files] == [1, 1, 2, 2]
     assert {file.NumberOfTemporalPositions for file in files} == {2}
     assert [float(file.ImagePositionPatient[2]) for file in files] == [0, 8, 0, 8]
+
+
+SCANNER = {
+    "vendor": "SIEMENS",
+    "model": "Prisma",
+    "field_strength": 2.89362,
+    "echo_time": [4.5],
+    "repetition_time": 2300,
+}
+
+
+def test_scanner_and_times_are_kept(tmp_path, plain):
+    meta = {"scanner": SCANNER, "PatientName": "Miller"}
+    for image in read(save(replace(plain, meta=meta), tmp_path / "i.dcm")):
+        assert (image.Manufacturer, image.ManufacturerModelName) == ("SIEMENS", "Prisma")
+        assert (image.MagneticFieldStrength, image.EchoTime, image.RepetitionTime) == (2.89362, 4.5, 2300)
+        assert "Miller" not in str(image)
+        assert image.SoftwareVersions.startswith("UPMRI")
+
+
+def test_echoes_have_their_own_times(tmp_path, plain):
+    meta = {"scanner": {"echo_time": [5.0, 10.0, 15.0]}, "axes": {"echo": 3}}
+    assert [image.EchoTime for image in read(save(replace(plain, meta=meta), tmp_path / "i.dcm"))] == [5, 10, 15]
+
+
+@pytest.mark.parametrize(
+    "scanner",
+    [None, "Prisma", {}, {"vendor": 3, "echo_time": "4", "field_strength": -1}, {"repetition_time": float("inf")}],
+)
+def test_scanners_that_are_not_known_stay_empty(tmp_path, plain, scanner):
+    image = read(save(replace(plain, meta={"scanner": scanner}), tmp_path / "i.dcm"))[0]
+    assert (image.Manufacturer, image.EchoTime, image.RepetitionTime) == ("UPMRI", None, None)
+    assert "MagneticFieldStrength" not in image
+
+
+def test_dciodvfy_finds_no_errors_with_a_scanner(tmp_path, rec):
+    folder = save(replace(rec, meta={"scanner": SCANNER}), tmp_path / "i.dcm")
+    assert not [line for line in run("dciodvfy", folder / "0001.dcm").splitlines() if line.startswith("Error")]

@@ -19,6 +19,7 @@ FIRST, LAST = 30, 225  # measured columns
 # An ISMRMRD namespace, but no encodings.
 HEADER = """<?xml version="1.0"?><ns0:ismrmrdHeader xmlns:ns0="http://www.ismrm.org/ISMRMRD">
 <ns0:sequenceParameters><ns0:TR>5500</ns0:TR><ns0:TE>128</ns0:TE></ns0:sequenceParameters></ns0:ismrmrdHeader>"""
+SCANNER = {"echo_time": [128.0], "repetition_time": 5500.0}
 
 
 def rss(kspace: np.ndarray) -> np.ndarray:
@@ -53,7 +54,7 @@ def test_a_repetition_becomes_a_scan(path, kspace):
     assert scan.mask[0, 0].nonzero().flatten().tolist() == list(range(FIRST, LAST))
     np.testing.assert_allclose(scan.reference, rss(kspace), rtol=1e-5)
     assert scan.spacing == (0.9375, 0.9375, 5.0)
-    assert scan.meta == {"acquisition": "AXT2", "contrast": "T2", "repetition": 1}
+    assert scan.meta == {"acquisition": "AXT2", "contrast": "T2", "repetition": 1, "scanner": SCANNER}
     assert "88448eec" not in repr(scan.meta)
 
 
@@ -70,7 +71,7 @@ def test_info_names_the_layout(path):
 def test_lines_that_were_left_out_later_are_not_sampled(tmp_path, kspace):
     scan = load(write(tmp_path / "x.h5", kspace * (np.arange(SIZE) % 4 == 0)))
     assert scan.mask[0, 0].nonzero().flatten().tolist() == list(range(32, LAST, 4))
-    assert scan.meta == {"acquisition": "AXT2"}  # the name says nothing
+    assert scan.meta == {"acquisition": "AXT2", "scanner": SCANNER}  # the name says nothing
 
 
 def test_files_of_fastmri_are_not_taken_for_it(tmp_path, kspace):

@@ -122,3 +122,14 @@ def test_what_is_missing_in_an_encoding_is_named():
     with pytest.raises(InputError) as error:
         only(xml().replace("<x>16</x>", "<x>a</x>")).grid(volume=False)
     assert error.value.field == "xml"
+
+
+def test_scanner_and_times_without_names_of_people_and_places():
+    head = """<subjectInformation><patientName>Miller</patientName></subjectInformation>
+        <acquisitionSystemInformation><systemVendor> GE </systemVendor><systemModel>MR750</systemModel>
+        <systemFieldStrength_T>3.0</systemFieldStrength_T><institutionName>Here</institutionName>
+        </acquisitionSystemInformation><sequenceParameters><TR>500</TR><TE>4.92</TE><TE>7.38</TE></sequenceParameters>"""
+    assert MrdHeader(xml(head=head), "xml").scanner == {
+        "vendor": "GE", "model": "MR750", "field_strength": 3.0, "echo_time": [4.92, 7.38], "repetition_time": 500.0,
+    }  # fmt: skip
+    assert MrdHeader(xml(), "xml").scanner == {}

@@ -82,3 +82,20 @@ def test_the_readout_gradient_of_an_echo_planar_protocol():
     assert SiemensProtocol(REGRID.replace(b"2 2", b"4 4")).ramp(100).shape == "sine"
     assert SiemensProtocol(REGRID.replace(b"2 2", b"1 1")).ramp(100) is None
     assert SiemensProtocol(b"").ramp(100) is None
+
+
+def test_scanner_and_times():
+    text = b"""<ParamString."tPatientName">  { "Miller"  }
+<ParamString."ManufacturersModelName">  { "Prisma_fit"  }
+sProtConsistencyInfo.flNominalB0\t=\t2.89362001419
+lContrasts\t=\t2
+alTR[0]\t=\t2300000
+alTE[0]\t=\t2980
+alTE[1]\t=\t5440
+alTE[2]\t=\t9999
+"""
+    assert SiemensProtocol(text).scanner == {
+        "vendor": "SIEMENS", "model": "Prisma_fit", "field_strength": 2.89362, "echo_time": [2.98, 5.44],
+        "repetition_time": 2300.0,
+    }  # fmt: skip
+    assert SiemensProtocol(b"").scanner == {}

@@ -118,7 +118,9 @@ def test_a_real_scan_is_the_same_as_its_array(data):
     # The array is (coil, line, column): its phase encoding is not the last axis, as that of a Scan is.
     assert torch.equal(scan.kspace, array.kspace.mT)
     assert close(ifft2c(scan.kspace), ifft2c(array.kspace).mT)
-    assert (scan.mask.shape, scan.acceleration, scan.noise, scan.meta) == ((1, 1, 128), 1, None, {})
+    assert (scan.mask.shape, scan.acceleration, scan.noise) == ((1, 1, 128), 1, None)
+    scanner = {"vendor": "SIEMENS", "model": "MAGNETOM Cima.X", "field_strength": 2.89362}
+    assert scan.meta == {"scanner": scanner | {"echo_time": [10.0], "repetition_time": 100.0}}
     assert scan.spacing == pytest.approx((2, 2, 3))
 
 

@@ -9,7 +9,7 @@ import typer
 
 from upmri.cli import console
 from upmri.cli.many import Cluster, several
-from upmri.cli.options import Device, Quiet, Trusted, app
+from upmri.cli.options import COMPARE, Device, Quiet, Trusted, app
 from upmri.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -17,7 +17,15 @@ if TYPE_CHECKING:
     from upmri.evaluation.benchmark.store import Store
 
 
-@app.command("benchmark")
+@app.command(
+    "benchmark",
+    panel=COMPARE,
+    examples=[
+        "upmri benchmark mine.yaml",
+        "upmri benchmark mine.yaml --set accelerations=[4] -o results",
+        "upmri benchmark mine.yaml --redraw",
+    ],
+)
 def benchmark_command(
     config: Annotated[Path, typer.Argument(metavar="CONFIG.yaml", help="Scans and methods to compare.")],
     changes: Annotated[

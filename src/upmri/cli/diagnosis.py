@@ -6,90 +6,36 @@ like any other finding. The result holds no names of people, folders or machines
 
 from __future__ import annotations
 
-import json
 import os
-import platform
 import re
 import shutil
-import signal
-import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
 from importlib import metadata, resources
 from pathlib import Path
-from typing import Any
 
-from upmri.cli import probes
+from upmri.cli import probes, trials
+from upmri.cli.installation import Diagnosis, Finding, Package
+from upmri.cli.separate import anonymous as _anonymous
+from upmri.cli.separate import run_code as _run
 from upmri.core import fork_server
 from upmri.core.errors import InputError
-from upmri.core.version import __version__
 
 OLDEST_PYTHON = (3, 11)
 FEATURES = {
     "siemens": "reading Siemens twix .dat",
     "dicom": "maps of the standard deviation in DICOM (--samples with .dcm)",
     "train": "TensorBoard logs during training",
+    "cluster": "work on many files by a Dask cluster (--cluster)",
 }
 # Programs that tests compare with; nothing else uses them.
 PROGRAMS = ("bart", "chromium", "dciodvfy", "dcm2niix", "ismrmrd_generate_cartesian_shepp_logan")
 _IMPORTED_AS = {"pyyaml": "yaml"}
 _PAGE = ("page.html", "page.css", "script/start.js")
-_SECONDS = 120  # time limit of a process that imports packages; a cold disk is slow
-
-
-@dataclass(frozen=True)
-class Package:
-    """A package that upmri or one of its extras requires: name, oldest version, installed version, import error."""
-
-    name: str
-    needed: str
-    version: str | None
-    error: str | None = None
-
-
-@dataclass(frozen=True)
-class Finding:
-    """Something that does not work, and its remedy. An essential one prevents reconstruction."""
-
-    what: str
-    remedy: str
-    essential: bool = True
-
-
-@dataclass
-class Diagnosis:
-    """Everything that was found. ``problems`` is empty if everything works."""
-
-    upmri: str = __version__
-    python: str = platform.python_version()
-    system: str = f"{platform.system()} {platform.machine()}"
-    packages: list[Package] = field(default_factory=list)
-    extras: dict[str, list[Package]] = field(default_factory=dict)
-    cores: int = 0
-    threads: int | None = None
-    cuda: str | None = None
-    devices: list[dict[str, Any]] = field(default_factory=list)
-    memory_gib: float | None = None
-    free_memory_gib: float | None = None
-    protections: list[str] = field(default_factory=list)
-    weights: list[str] = field(default_factory=list)
-    environment: dict[str, str] = field(default_factory=dict)
-    programs: dict[str, bool] = field(default_factory=dict)
-    problems: list[Finding] = field(default_factory=list)
-
-    @property
-    def healthy(self) -> bool:
-        """Whether scans can be reconstructed."""
-        return not any(problem.essential for problem in self.problems)
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the same as a dictionary of JSON values."""
-        return asdict(self) | {"healthy": self.healthy}
 
 
 def examine() -> Diagnosis:
-    """Run all checks; this takes as long as importing torch twice."""
+    """Run all checks; this takes as long as importing torch a few times."""
     found = Diagnosis(cores=_cores())
     found.memory_gib, found.free_memory_gib = _memory()
     found.programs = {name: shutil.which(name) is not None for name in PROGRAMS}
@@ -99,6 +45,9 @@ def examine() -> Diagnosis:
     if not any(p.name == "torch" and (p.version is None or p.error) for p in found.packages):
         _check_torch(found)
         _check_reading(found)
+        trials.try_devices(found)
+        trials.check_cache(found)
+        trials.try_cluster(found)
     _check_files(found)
     return found
 
@@ -194,31 +143,6 @@ def _check_reading(found: Diagnosis) -> None:
     if not facts:
         what = f"no process of its own for reading files: {end}"
         found.problems.append(Finding(what, "UPMRI_TRUSTED=1 reads them without", essential=False))
-
-
-def _run(code: str, words: Sequence[str]) -> tuple[list[Any], str]:
-    """Run code in a separate process; return the JSON of each line that begins with @, and how the process ended."""
-    command = [sys.executable, "-P", "-c", code, *words]  # -P: a torch.py in the current folder is not imported
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=False)  # noqa: S603
-        text, status = done.stdout, done.returncode
-        end = f"its process was ended by {_signal(-status)}" if status < 0 else f"its process ended with {status}"
-    except subprocess.TimeoutExpired as error:
-        text = (error.stdout or b"").decode(errors="replace")  # bytes here, even with text=True
-        end = f"it took longer than {_SECONDS} s"
-    return [json.loads(line[1:]) for line in text.splitlines() if line.startswith("@")], end
-
-
-def _signal(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
-
-
-def _anonymous(text: str) -> str:
-    """Return a message as one line without folders, which may hold names of people or machines."""
-    return " ".join(re.sub(r"(?:\b[A-Za-z]:)?[/\\][^'\":;()<>]*[/\\]", "…/", text).split())[:300]
 
 
 # --- machine and files ------------------------------------------------------------------------------------------------

@@ -13,7 +13,19 @@ import typer
 
 from upmri.cli import console
 from upmri.cli.many import Cluster
-from upmri.cli.options import Device, Json, Overwrite, Quiet, Seed, Trusted, app
+from upmri.cli.options import (
+    LEARN,
+    MACHINE,
+    RECONSTRUCT,
+    Device,
+    Json,
+    Overwrite,
+    Quiet,
+    Seed,
+    Trusted,
+    app,
+    complete_model,
+)
 from upmri.core.errors import InputError
 from upmri.core.printable import one_line
 
@@ -21,7 +33,17 @@ if TYPE_CHECKING:
     from upmri.training.config import TrainConfig
 
 
-@app.command("train")
+@app.command(
+    "train",
+    panel=LEARN,
+    examples=[
+        "upmri train mine.yaml --init",
+        "upmri train mine.yaml",
+        "upmri train mine.yaml --resume",
+        "upmri train mine.yaml --set steps=200 --set train.limit=64",
+        "torchrun --nproc-per-node 4 -m upmri train mine.yaml",
+    ],
+)
 def train_command(
     config: Annotated[Path, typer.Argument(metavar="CONFIG.yaml", help="Method, training data and settings.")],
     changes: Annotated[
@@ -30,9 +52,16 @@ def train_command(
     resume: Annotated[
         bool, typer.Option("--resume", help="Continue from the checkpoint in the output folder.")
     ] = False,
+    init: Annotated[
+        bool, typer.Option("--init", help="Write a commented configuration to begin with, CONFIG.yaml, and stop.")
+    ] = False,
     only_prepare: Annotated[
         bool,
-        typer.Option("--prepare", help="Only prepare the slices, for this and other trainings with the same cache."),
+        typer.Option(
+            "--prepare",
+            help="Only prepare the slices, for this and other trainings with the same cache.",
+            rich_help_panel=MACHINE,
+        ),
     ] = False,
     cluster: Cluster = None,
     quiet: Quiet = False,
@@ -45,6 +74,9 @@ def train_command(
     from upmri.training.config import read_config
     from upmri.training.loop import train
 
+    if init:
+        _write_template(config, changes or [], quiet)
+        return
     try:
         settings = read_config(config, tuple(changes or ()))
         if only_prepare:
@@ -62,6 +94,22 @@ def train_command(
         typer.echo(path)
 
 
+def _write_template(path: Path, changes: list[str], quiet: bool) -> None:
+    from upmri.formats import atomic
+    from upmri.training.template import template
+
+    other = [change for change in changes if not change.startswith("method=")]
+    if other:
+        raise InputError(f"with --init only method=NAME can be set, got {other[0]}", field="--set")
+    text = template(*(change.partition("=")[2] for change in changes[-1:]))
+    if os.path.lexists(path):
+        raise InputError("exists already; choose another name", path=path)
+    with atomic.staged(path, overwrite=False) as stage:
+        stage.write_text(text, "utf-8")
+    if not quiet:
+        console.say(f"{path}: edit it, then `upmri train {path}`")
+
+
 def _prepare(settings: TrainConfig, cluster: str | None, quiet: bool) -> None:
     from upmri.cluster.dask_engine import dask_engine
     from upmri.training.prepare import prepare
@@ -77,11 +125,21 @@ def _prepare(settings: TrainConfig, cluster: str | None, quiet: bool) -> None:
         console.say(f"{cache}: {count} slices")
 
 
-@app.command("adapt")
+@app.command(
+    "adapt",
+    panel=LEARN,
+    examples=[
+        "upmri adapt scans -o site.safetensors",
+        "upmri adapt scans --begin cardiac -o site.safetensors --resume",
+        "upmri recon scan.h5 --model site.safetensors",
+    ],
+)
 def adapt_command(
     scans: Annotated[list[Path], typer.Argument(metavar="FOLDER", help="Undersampled scans: folders or files.")],
     target: Annotated[Path, typer.Option("--out", "-o", metavar="FILE.safetensors", help="Weights to write.")],
-    begin: Annotated[str, typer.Option(metavar="NAME|FILE", help="Weights to begin with.")] = "brain",
+    begin: Annotated[
+        str, typer.Option(metavar="NAME|FILE", help="Weights to begin with.", autocompletion=complete_model)
+    ] = "brain",
     steps: Annotated[int | None, typer.Option(help="Number of training steps.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue an interrupted run.")] = False,
     overwrite: Overwrite = False,
@@ -125,7 +183,7 @@ def _leads() -> bool:
     return os.environ.get("RANK", "0") == "0"
 
 
-@app.command("methods")
+@app.command("methods", panel=RECONSTRUCT, examples=["upmri methods", "upmri methods --json"])
 def methods_command(as_json: Json = False) -> None:
     """List the methods: what each does, and what it learns from."""
     from upmri.methods.registry import find_method, method_names
@@ -157,7 +215,7 @@ def methods_command(as_json: Json = False) -> None:
     console.listing(lines)
 
 
-@app.command("models")
+@app.command("models", panel=RECONSTRUCT, examples=["upmri models", "upmri models --json"])
 def models_command(as_json: Json = False) -> None:
     """List the weights that come with the package or lie in UPMRI_MODELS: their training data and measurements."""
     from upmri.weights.card import training_seconds

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from upmri.cli import console
+from upmri.cli.options import MANY
 from upmri.core.errors import InputError
 from upmri.core.progress import bar
 
@@ -19,14 +20,27 @@ if TYPE_CHECKING:
 
 Shard = Annotated[
     str | None,
-    typer.Option(metavar="I/N|auto", help="Do every N-th only, from the I-th on; auto: I and N of a Slurm array."),
+    typer.Option(
+        metavar="I/N|auto",
+        help="Do every N-th only, from the I-th on; auto: I and N of a Slurm array.",
+        rich_help_panel=MANY,
+    ),
 ]
 Cluster = Annotated[
     str | None,
-    typer.Option(metavar="local|ADDRESS|slurm:FILE", help="Do it by the workers of a Dask cluster (see the docs)."),
+    typer.Option(
+        metavar="WHERE",
+        help="Do it by the workers of a Dask cluster: local, local:4, ADDRESS or slurm:FILE (see the docs).",
+        rich_help_panel=MANY,
+    ),
 ]
 Merge = Annotated[
-    bool, typer.Option("--merge", help="Only write table, JSON and index page of the folder --out, of all shards.")
+    bool,
+    typer.Option(
+        "--merge",
+        help="Only write table, JSON and index page of the folder --out, of all shards.",
+        rich_help_panel=MANY,
+    ),
 ]
 
 

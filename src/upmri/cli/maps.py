@@ -9,10 +9,14 @@ from typing import Annotated
 import typer
 
 from upmri.cli import console
-from upmri.cli.options import Axes, Json, Overwrite, Quiet, Reference, Trusted, app, byte_limit
+from upmri.cli.options import RECONSTRUCT, Axes, Json, MaxGib, Overwrite, Quiet, Reference, Trusted, app, byte_limit
 
 
-@app.command("maps")
+@app.command(
+    "maps",
+    panel=RECONSTRUCT,
+    examples=["upmri maps scan.h5 -o maps.cfl", "upmri maps scan.h5 -o maps.npy --reference gre.h5"],
+)
 def maps_command(
     scan: Annotated[Path, typer.Argument(help="A scan of any supported format.")],
     target: Annotated[
@@ -22,9 +26,7 @@ def maps_command(
     axes: Axes = None,
     slices: Annotated[str | None, typer.Option(help="Slices to estimate, as in 3:7.")] = None,
     overwrite: Overwrite = False,
-    max_gib: Annotated[
-        float | None, typer.Option(help="Most GiB to read at once; by default half of the free memory.")
-    ] = None,
+    max_gib: MaxGib = None,
     quiet: Quiet = False,
     as_json: Json = False,
     trusted: Trusted = False,  # noqa: ARG001

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -36,8 +36,21 @@ class _Group(TyperGroup):
 
 
 class _Application(typer.Typer):
-    def command(self, name: str | None = None, **options: Any) -> Callable[[_Function], _Function]:
-        return super().command(name, **{"cls": _Command} | options)
+    def command(  # type: ignore[override]
+        self, name: str, *, panel: str, examples: Sequence[str]
+    ) -> Callable[[_Function], _Function]:
+        """Add a command to a group of `--help`; examples are shown below its options."""
+        epilog = "\n".join(["Examples:", *(f"  {example}" for example in examples)]).replace("[", r"\[")
+        return super().command(name, cls=_Command, rich_help_panel=panel, epilog=epilog)
+
+
+# Groups of commands in `upmri --help`, and of the options of a command; the usual options are in no group.
+START, RECONSTRUCT, COMPARE, LEARN, SCANNER = (
+    "Start", "Reconstruct", "Compare", "Train and adapt", "Beside a scanner"
+)  # fmt: skip
+SCAN, SETTINGS, OUTPUT, MACHINE, MANY = (
+    "Scan and coil maps", "Settings of the method", "Output", "Computer", "Many files"
+)  # fmt: skip
 
 
 app = _Application(
@@ -47,7 +60,8 @@ app = _Application(
     pretty_exceptions_enable=False,
     help="Reconstruct accelerated multi-coil MRI without fully sampled training data.\n\n"
     "Start with `upmri demo`, then `upmri info SCAN` and `upmri recon SCAN` with a scan of your own.",
-    epilog="Not for clinical use. With --debug, an error shows its whole traceback.",
+    epilog="`upmri COMMAND --help` shows options and examples. With --debug, an error shows its whole traceback. "
+    "Not for clinical use.",
 )
 
 
@@ -64,23 +78,63 @@ def _choose_process(ctx: typer.Context, trusted: bool) -> bool:
     return trusted
 
 
-Json = Annotated[bool, typer.Option("--json", help="Print the results as JSON.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
+Json = Annotated[bool, typer.Option("--json", help="Print the results as JSON.", rich_help_panel=OUTPUT)]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.", rich_help_panel=OUTPUT)]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace files that exist already.")]
-Seed = Annotated[int, typer.Option(help="Random seed; the same seed gives the same result.")]
-Mirrors = Annotated[bool, typer.Option("--mirrors", help="Average over the scan's mirror images: better, 4× slower.")]
+Seed = Annotated[int, typer.Option(help="Random seed; the same seed gives the same result.", rich_help_panel=SETTINGS)]
+Mirrors = Annotated[
+    bool,
+    typer.Option(
+        "--mirrors", help="Average over the scan's mirror images: better, 4× slower.", rich_help_panel=SETTINGS
+    ),
+]
 Reference = Annotated[
     Path | None,
-    typer.Option(help="K-space of a reference scan with the same coils and field of view, to estimate coil maps from."),
+    typer.Option(
+        help="K-space of a reference scan with the same coils and field of view, to estimate coil maps from.",
+        rich_help_panel=SCAN,
+    ),
 ]
 Axes = Annotated[
     str | None,
     typer.Option(
         help="Names of the axes of an array (.npy, .cfl, HDF5), in its order, as in coil,readout,phase,partition; "
-        "also slice, frame, echo, repetition, contrast, set."
+        "also slice, frame, echo, repetition, contrast, set.",
+        rich_help_panel=SCAN,
     ),
 ]
-Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, …; `recon` takes several, cuda:0,cuda:1, or all.")]
+
+
+def _devices(incomplete: str) -> list[str]:
+    return [name for name in ("auto", "cpu", "cuda", "all") if name.startswith(incomplete)]
+
+
+def complete_method(incomplete: str) -> list[str]:
+    """Return the methods whose names begin so, for the completion of a shell."""
+    from upmri.methods.registry import method_names
+
+    return [name for name in method_names() if name.startswith(incomplete)]
+
+
+def complete_model(incomplete: str) -> list[str]:
+    """Return the available weights whose names begin so; a shell completes files by itself."""
+    from upmri.weights.catalogue import weight_names
+
+    return [name for name in weight_names() if name.startswith(incomplete)]
+
+
+Device = Annotated[
+    str,
+    typer.Option(
+        help="auto, cpu, cuda, cuda:1, …; `recon` takes several, cuda:0,cuda:1, or all.",
+        rich_help_panel=MACHINE,
+        autocompletion=_devices,
+    ),
+]
+MaxGib = Annotated[
+    float | None,
+    typer.Option(help="Most GiB to read at once; by default half of the free memory.", rich_help_panel=MACHINE),
+]
 
 
 def above_zero(number: float, option: str, unit: float = 1) -> float:
@@ -105,5 +159,6 @@ Trusted = Annotated[
         "--trusted",
         help="Read files in this process, without limits: for files of your own.",
         callback=_choose_process,
+        rich_help_panel=MACHINE,
     ),
 ]

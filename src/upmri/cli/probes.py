@@ -34,3 +34,34 @@ READING = """
 import json, upmri.formats.child.remote as remote
 print("@" + json.dumps(remote.child_protections()), flush=True)
 """
+# The same small scan on the CPU and on a device, there twice: the second time without compiling.
+DEVICE = """
+import json, sys, time
+import upmri
+facts = {"error": None}
+try:
+    scan = upmri.simulate(upmri.demo.brain()[:1], coils=8, acceleration=4)
+    expected = upmri.reconstruct(scan, device="cpu").image
+    for name in ("first_seconds", "seconds"):
+        start = time.perf_counter()
+        image = upmri.reconstruct(scan, device=sys.argv[1]).image
+        facts[name] = round(time.perf_counter() - start, 3)
+    facts["difference"] = round(((image - expected).norm() / expected.norm()).item(), 6)
+except Exception as caught:
+    facts["error"] = f"{type(caught).__name__}: {caught}"
+print("@" + json.dumps(facts), flush=True)
+"""
+# One call by one worker of Dask.
+CLUSTER = """
+import json, os, sys
+from collections import deque
+if __name__ == "__main__":
+    try:
+        from upmri.cluster.dask_engine import dask_engine
+        with dask_engine("local:1", "cpu") as engine:
+            (_, answer), = engine.results(deque([os.getpid]))
+        error = None if isinstance(answer, int) and answer != os.getpid() else f"answered {answer!r}"
+    except BaseException as caught:
+        error = f"{type(caught).__name__}: {caught}"
+    print("@" + json.dumps(error), flush=True)
+"""

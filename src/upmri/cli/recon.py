@@ -10,56 +10,111 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from upmri.cli import console, many
-from upmri.cli.options import Axes, Device, Json, Mirrors, Overwrite, Quiet, Reference, Seed, Trusted, app, byte_limit
+from upmri.cli.options import (
+    OUTPUT,
+    RECONSTRUCT,
+    SCAN,
+    SETTINGS,
+    Axes,
+    Device,
+    Json,
+    MaxGib,
+    Mirrors,
+    Overwrite,
+    Quiet,
+    Reference,
+    Seed,
+    Trusted,
+    app,
+    byte_limit,
+    complete_method,
+    complete_model,
+)
 from upmri.core.errors import InputError
 from upmri.methods import DEFAULT
 
 if TYPE_CHECKING:
+    from upmri.cli.recon_work import ReconWork
     from upmri.cluster.perform import FileTask
 
 _LARGE = 4 << 30  # bytes of a scan from which several workers reconstruct its slices
 
 
-@app.command("recon")
+@app.command(
+    "recon",
+    panel=RECONSTRUCT,
+    examples=[
+        "upmri recon scan.h5",
+        "upmri recon scan.h5 --dry-run",
+        "upmri recon scan.h5 -m sense -o image.dcm",
+        "upmri recon scan.h5 --samples 8 --report",
+        "upmri recon scan.h5 --adapt -o result.h5",
+        "upmri recon scans -o images --cluster local",
+    ],
+)
 def recon_command(
     scans: Annotated[
         list[Path] | None, typer.Argument(metavar="SCAN", help="Scans of any supported format, or folders of them.")
     ] = None,
-    method: Annotated[str, typer.Option("--method", "-m", help="One of `upmri methods`.")] = DEFAULT,
+    method: Annotated[
+        str, typer.Option("--method", "-m", help="One of `upmri methods`.", autocompletion=complete_method)
+    ] = DEFAULT,
     model: Annotated[
         str | None,
         typer.Option(
             metavar="NAME|FILE",
             help="Weights: one of `upmri models`, or a file; by default those that suit the scan.",
+            autocompletion=complete_model,
         ),
     ] = None,
-    maps: Annotated[
-        Path | None,
-        typer.Option(help="Coil maps: .npy or .cfl of maps, or a scan that has some (.h5, .npz)."),
-    ] = None,
-    reference: Reference = None,
-    axes: Axes = None,
-    navigators: Annotated[
-        Path | None,
-        typer.Option(help="The same echo-planar scan without phase encoding, to correct ghosts with."),
-    ] = None,
-    slices: Annotated[str | None, typer.Option(help="Slices to reconstruct, as in 3:7.")] = None,
-    steps: Annotated[int | None, typer.Option(help="Number of iterations, for iterative methods.")] = None,
-    samples: Annotated[
-        int,
-        typer.Option(help="Number of images to draw; more than 1 adds their standard deviation (.h5, .dcm, NIfTI)."),
-    ] = 1,
     adapt: Annotated[
         bool,
         typer.Option(
             "--adapt", help="Adapt the weights to each scan first; it stops by held-out lines (see the docs)."
         ),
     ] = False,
+    samples: Annotated[
+        int,
+        typer.Option(help="Number of images to draw; more than 1 adds their standard deviation (.h5, .dcm, NIfTI)."),
+    ] = 1,
+    slices: Annotated[str | None, typer.Option(help="Slices to reconstruct, as in 3:7.")] = None,
+    target: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", help="File to write (.nii.gz, .nii, .h5, .npy, .cfl, .png, .dcm), or a folder."),
+    ] = None,
+    with_report: Annotated[bool, typer.Option("--report", help="Write a report page as well: OUT.html.")] = False,
+    overwrite: Overwrite = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only say what would be done: read headers and one slice, write nothing.")
+    ] = False,
+    maps: Annotated[
+        Path | None,
+        typer.Option(
+            help="Coil maps: .npy or .cfl of maps, or a scan that has some (.h5, .npz).", rich_help_panel=SCAN
+        ),
+    ] = None,
+    reference: Reference = None,
+    axes: Axes = None,
+    navigators: Annotated[
+        Path | None,
+        typer.Option(
+            help="The same echo-planar scan without phase encoding, to correct ghosts with.", rich_help_panel=SCAN
+        ),
+    ] = None,
+    steps: Annotated[
+        int | None, typer.Option(help="Number of iterations, for iterative methods.", rich_help_panel=SETTINGS)
+    ] = None,
+    damping: Annotated[
+        float | None,
+        typer.Option("--lambda", help="Regularisation λ; by default from the noise level.", rich_help_panel=SETTINGS),
+    ] = None,
     mirrors: Mirrors = False,
     refine: Annotated[
         bool,
         typer.Option(
-            "--refine-maps", help="Refine the coil maps with a first image, and reconstruct again: better, 3× slower."
+            "--refine-maps",
+            help="Refine the coil maps with a first image, and reconstruct again: better, 3× slower.",
+            rich_help_panel=SETTINGS,
         ),
     ] = False,
     partial_fourier: Annotated[
@@ -67,38 +122,37 @@ def recon_command(
         typer.Option(
             "--partial-fourier/--no-partial-fourier",
             help="Fill the side of k-space that partial Fourier or an asymmetric echo left out, where recognised.",
+            rich_help_panel=SETTINGS,
         ),
     ] = True,
-    damping: Annotated[
-        float | None, typer.Option("--lambda", help="Regularisation λ; by default from the noise level.")
-    ] = None,
     check: Annotated[
         bool,
         typer.Option(
-            "--check", help="Measure the gain over SENSE on held-out lines of the first slice: eight reconstructions."
+            "--check",
+            help="Measure the gain over SENSE on held-out lines of the first slice: eight reconstructions.",
+            rich_help_panel=SETTINGS,
         ),
     ] = False,
-    target: Annotated[
-        Path | None,
-        typer.Option("--out", "-o", help="File to write (.nii.gz, .nii, .h5, .npy, .cfl, .png, .dcm), or a folder."),
-    ] = None,
-    keep_phase: Annotated[bool, typer.Option("--complex", help="Keep the phase in NIfTI.")] = False,
-    with_report: Annotated[bool, typer.Option("--report", help="Write a report page as well: OUT.html.")] = False,
-    overwrite: Overwrite = False,
     seed: Seed = 0,
-    device: Device = "auto",
-    max_gib: Annotated[
-        float | None, typer.Option(help="Most GiB to read at once; by default half of the free memory.")
-    ] = None,
+    keep_phase: Annotated[
+        bool, typer.Option("--complex", help="Keep the phase in NIfTI.", rich_help_panel=OUTPUT)
+    ] = False,
     profile: Annotated[
-        bool, typer.Option("--profile", help="Measure the stages of the reconstruction, and print their seconds.")
+        bool,
+        typer.Option(
+            "--profile",
+            help="Measure the stages of the reconstruction, and print their seconds.",
+            rich_help_panel=OUTPUT,
+        ),
     ] = False,
     quiet: Quiet = False,
     as_json: Json = False,
+    device: Device = "auto",
+    max_gib: MaxGib = None,
+    trusted: Trusted = False,  # noqa: ARG001
     shard: many.Shard = None,
     cluster: many.Cluster = None,
     merge: many.Merge = False,
-    trusted: Trusted = False,  # noqa: ARG001
 ) -> None:
     """Reconstruct scans, slice by slice; by default into SCAN.nii.gz in the current folder."""
     from upmri.cli.recon_work import ReconWork, summary
@@ -126,6 +180,9 @@ def recon_command(
     with console.warnings_shown(quiet=quiet):
         work.check_settings()  # a wrong setting is reported before anything is read
     pairs = _targets(scans or [], target)
+    if dry_run:
+        _show_plans(work, pairs, shard, as_json=as_json)
+        return
     _make_folders(pairs, target)
     if shard is not None or cluster is not None or many.several(device):
         from upmri.cli.recon_join import JoinWork
@@ -161,17 +218,43 @@ def recon_command(
         raise typer.Exit(2)
 
 
+def _show_plans(work: ReconWork, pairs: list[tuple[Path, Path]], shard: str | None, *, as_json: bool) -> None:
+    """Say what would be done with each scan; one that would be an error is exit status 2, as it would be then."""
+    from upmri.cli.dry_run import plan, plan_lines
+    from upmri.cluster.shards import of_shard, parse_shard
+
+    if many.several(work.device):
+        work = replace(work, device="auto")
+    plans, failed = [], False
+    for path, destination in pairs if shard is None else of_shard(pairs, *parse_shard(shard)):
+        try:
+            plans.append(plan(work, path, destination))
+        except InputError as error:
+            console.complain(error.within(path=path))
+            failed = True
+            continue
+        if not as_json:
+            console.listing(plan_lines(plans[-1]))
+    if as_json:
+        typer.echo(json.dumps(plans, indent=2))
+    else:
+        console.say("Nothing was reconstructed or written.")
+    if failed:
+        raise typer.Exit(2)
+
+
 def _targets(scans: list[Path], target: Path | None) -> list[tuple[Path, Path]]:
     """Return each scan with its output: the file that was named, or one file for each scan in a folder."""
     from upmri.cluster.inputs import expand
     from upmri.formats import suffixes
+    from upmri.formats.file_names import find_pair
 
     if target is not None and target.name.lower().endswith(suffixes()):  # a folder of DICOM files, too
         if len(scans) == 1 and scans[0].is_dir():
             raise InputError(f"expected a folder as --out for the scans of a folder, got {target}", path=scans[0])
         if len(scans) != 1:
             raise InputError(f"expected a folder for {len(scans)} scans, got one file, {target}", field="--out")
-        return [(scans[0], target)]
+        return [(find_pair(scans[0]), target)]
     if target is not None and target.suffix and not target.is_dir():
         raise InputError(
             f"expected a folder or a name that ends in {', '.join(suffixes())}, got {target}", field="--out"

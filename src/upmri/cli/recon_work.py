@@ -112,7 +112,9 @@ class ReconWork:
     @staticmethod
     def page(destination: Path) -> Path:
         """Return the report page of a result."""
-        return destination.with_name(f"{destination.name.split('.')[0]}.html")
+        from upmri.formats.file_names import base_name
+
+        return destination.with_name(f"{base_name(destination)}.html")
 
     def absolute(self) -> ReconWork:
         """Return the same with absolute names of files, for processes that work in other folders."""

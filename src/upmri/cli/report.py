@@ -8,10 +8,14 @@ from typing import Annotated
 import typer
 
 from upmri.cli import console
-from upmri.cli.options import Axes, Overwrite, Quiet, Trusted, above_zero, app
+from upmri.cli.options import COMPARE, Axes, Overwrite, Quiet, Trusted, above_zero, app
 
 
-@app.command("report")
+@app.command(
+    "report",
+    panel=COMPARE,
+    examples=["upmri report sense.h5 upmri.h5 --scan scan.h5", "upmri report result.h5 -o page.html"],
+)
 def report_command(
     results: Annotated[
         list[Path], typer.Argument(metavar="RESULT", help="Results of one scan, written by `upmri recon -o RESULT.h5`.")

@@ -12,20 +12,20 @@ from rich.text import Text
 
 from upmri.cli import console, many
 from upmri.cli.many import Cluster, Shard
-from upmri.cli.options import Axes, Json, Overwrite, Quiet, Seed, Trusted, app, byte_limit
+from upmri.cli.options import START, Axes, Json, MaxGib, Overwrite, Quiet, Seed, Trusted, app, byte_limit
 from upmri.core.errors import InputError
 
 if TYPE_CHECKING:
     from upmri.cli.simulate_work import SimulateWork
 
 
-@app.command("demo")
+@app.command("demo", panel=START, examples=["upmri demo", "upmri demo --out /tmp/demo"])
 def demo_command(
     folder: Annotated[Path, typer.Option("--out", help="Folder for the table and the figures.")] = Path("demo"),
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Reconstruct a brain, undersampled 4× and 8× in simulation, with every classical method and upmri."""
+    """Reconstruct a real head, undersampled 4× and 8× in simulation, with every classical method and upmri."""
     from upmri.cli.demo import CAUTION, run_demo
 
     rows = run_demo(folder, progress=not quiet and not as_json)
@@ -39,10 +39,15 @@ def demo_command(
             table.add_row(f"{row['acceleration']:g}×", Text(name), *scores)
         console.out.print(table)
         console.say(CAUTION)
-        console.say(f"Simulated coils, phase and noise; maps by ESPIRiT. Table, figures and report pages: {folder}")
+        console.say(
+            "The image is real (256 × 256 pixels, part of matplotlib); coils, phase and noise are simulated, coil maps "
+            f"estimated by ESPIRiT. Table, figures and report pages: {folder}"
+        )
 
 
-@app.command("info")
+@app.command(
+    "info", panel=START, examples=["upmri info scan.h5", "upmri info kspace.npy --axes coil,readout,phase,partition"]
+)
 def info_command(
     scan: Annotated[Path, typer.Argument(help="A scan of any supported format.")],
     axes: Axes = None,
@@ -98,7 +103,15 @@ def _product(numbers: Sequence[float]) -> str:
     return " × ".join(f"{number:g}" for number in numbers)
 
 
-@app.command("simulate")
+@app.command(
+    "simulate",
+    panel=START,
+    examples=[
+        "upmri simulate image.nii.gz scan.h5 --accel 8",
+        "upmri simulate images scans --coils 8",
+        "upmri simulate volume.npy scan.h5 --pattern poisson --elliptic",
+    ],
+)
 def simulate_command(
     image: Annotated[
         Path, typer.Argument(help="Images: .nii, .nii.gz, or .npy as (slice, row, column); or a folder of such files.")
@@ -120,10 +133,7 @@ def simulate_command(
     noise: Annotated[float, typer.Option(help="σ₀, where the image's 99.9th percentile is 1.")] = 0.01,
     seed: Seed = 0,
     overwrite: Overwrite = False,
-    max_gib: Annotated[
-        float | None,
-        typer.Option(help="Most GiB of the images, and of the scan; by default half of the free memory."),
-    ] = None,
+    max_gib: MaxGib = None,
     shard: Shard = None,
     cluster: Cluster = None,
     quiet: Quiet = False,

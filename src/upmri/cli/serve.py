@@ -10,18 +10,34 @@ from typing import Annotated, Any
 import typer
 
 from upmri.cli import console
-from upmri.cli.options import Device, Json, Mirrors, Overwrite, Quiet, Seed, Trusted, above_zero, app
+from upmri.cli.options import SCANNER, Device, Json, Mirrors, Overwrite, Quiet, Seed, Trusted, above_zero, app
 from upmri.core.errors import InputError
 from upmri.methods import DEFAULT
 
 _PORT = 9002
-Token = Annotated[Path | None, typer.Option(help="File with a secret that clients send in their configuration.")]
-Cert = Annotated[Path | None, typer.Option(metavar="PEM", help="TLS: own certificate.")]
-Key = Annotated[Path | None, typer.Option(metavar="PEM", help="TLS: private key of the certificate.")]
-Authority = Annotated[Path | None, typer.Option(metavar="PEM", help="TLS: authority of the other side's certificate.")]
+_SECURITY = "Security"
+Token = Annotated[
+    Path | None,
+    typer.Option(help="File with a secret that clients send in their configuration.", rich_help_panel=_SECURITY),
+]
+Cert = Annotated[Path | None, typer.Option(metavar="PEM", help="TLS: own certificate.", rich_help_panel=_SECURITY)]
+Key = Annotated[
+    Path | None, typer.Option(metavar="PEM", help="TLS: private key of the certificate.", rich_help_panel=_SECURITY)
+]
+Authority = Annotated[
+    Path | None,
+    typer.Option(metavar="PEM", help="TLS: authority of the other side's certificate.", rich_help_panel=_SECURITY),
+]
 
 
-@app.command("serve")
+@app.command(
+    "serve",
+    panel=SCANNER,
+    examples=[
+        "upmri serve",
+        "upmri serve --host 0.0.0.0 --tls-cert server.pem --tls-key server.key --token-file secret.txt",
+    ],
+)
 def serve_scans(
     host: Annotated[
         str, typer.Option(help="Address to listen at; with any other than 127.0.0.1, other machines can connect.")
@@ -100,7 +116,11 @@ def serve_scans(
         ).serve()
 
 
-@app.command("stream")
+@app.command(
+    "stream",
+    panel=SCANNER,
+    examples=["upmri stream scan.h5", "upmri stream scan.mrd --to scanner:9002 -m sense -o image.nii.gz"],
+)
 def stream_scan(
     scan: Annotated[Path, typer.Argument(help="A scan of any supported format.")],
     to: Annotated[str, typer.Option(metavar="HOST:PORT", help="Address of the server.")] = f"127.0.0.1:{_PORT}",
@@ -134,12 +154,13 @@ def stream_scan(
     """Send a scan to an MRD server and write the images that come back; by default to SCAN.nii.gz."""
     from upmri import formats
     from upmri.formats import atomic, nifti
+    from upmri.formats.file_names import base_name
     from upmri.server import client
     from upmri.server.order import read_token
     from upmri.server.tls import tls_context
     from upmri.server.wire import RECEIVED, WORKING
 
-    destination = target or Path(f"{scan.name.split('.')[0] or scan.name}.nii.gz")
+    destination = target or Path(f"{base_name(scan)}.nii.gz")
     formats.check_target(destination, overwrite=overwrite, complex=keep_phase, deviations=samples > 1)
     atomic.check_not_input(destination, [scan])
     if samples > 1:

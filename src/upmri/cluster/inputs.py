@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from upmri.core.errors import InputError
+from upmri.formats.file_names import base_name, find_pair
 from upmri.formats.folders import find_files
 
 # Files in a folder of scans that are no scans; .hdr goes with its .cfl.
@@ -33,18 +34,19 @@ def expand(paths: Sequence[Path]) -> list[tuple[Path, str]]:
     Parameters
     ----------
     paths
-        Files, and folders to search with all their subfolders; hidden files, texts and tables in them are left out.
+        Files (BART's also without suffix), and folders to search with all their subfolders; hidden files, texts and
+        tables in them are left out.
     """
     found: list[tuple[Path, str]] = []
-    for path in paths:
+    for path in map(find_pair, paths):
         if not path.is_dir():
-            found.append((path, _stem(path)))
+            found.append((path, base_name(path)))
             continue
         inside = [file for file in find_files([str(path)], deep=True) if file.suffix.lower() not in _OTHERS]
         if not inside:
             raise InputError("has no scans", path=path)
         root = path.absolute()
-        found += [(file, str(file.relative_to(root).parent / _stem(file))) for file in inside]
+        found += [(file, str(file.relative_to(root).parent / base_name(file))) for file in inside]
     names: dict[str, Path] = {}
     for file, name in found:
         if name in names:
@@ -54,7 +56,3 @@ def expand(paths: Sequence[Path]) -> list[tuple[Path, str]]:
             )  # fmt: skip
         names[name] = file
     return found
-
-
-def _stem(path: Path) -> str:
-    return path.name.split(".")[0] or path.name

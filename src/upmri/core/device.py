@@ -22,4 +22,6 @@ def pick_device(name: str) -> torch.device:
 def device_name(name: str) -> str:
     """Return the product name of a device."""
     device = pick_device(name)
-    return torch.cuda.get_device_name(device) if device.type == "cuda" else f"CPU, {torch.get_num_threads()} threads"
+    threads = torch.get_num_threads()
+    on_cpu = f"CPU, {threads} thread{'s' * (threads != 1)}"
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else on_cpu

@@ -16,6 +16,7 @@ from upmri.core.errors import InputError
 from upmri.core.scan import Reconstruction, Scan
 from upmri.formats import atomic, guard, images, reading, registry
 from upmri.formats.child import remote
+from upmri.formats.file_names import find_pair
 from upmri.formats.guard import MAX_BYTES
 from upmri.formats.map_files import check_maps_target, load_maps, save_maps
 from upmri.formats.registry import Writer, register
@@ -83,7 +84,7 @@ def open_source(path: str | Path, *, axes: str | None = None, max_bytes: int = M
     ...     for index in range(source.slices):
     ...         scan = source.read(index)
     """
-    path = Path(path)
+    path = find_pair(Path(path))
     if not fork_server.wanted():
         return reading.open_here(path, max_bytes, axes=axes)
     with guard.naming(path):

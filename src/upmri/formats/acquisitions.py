@@ -77,6 +77,7 @@ class AcquisitionSource(ReadoutSource):
             self._navigators = Navigators(at, counters[at], kinds["reverse"][at]) if len(at) else None
         left_out = {reason: count for reason, count in left_out.items() if count}
         self._meta |= {"left out": left_out} if left_out else {}
+        self._meta |= {"scanner": facts} if (facts := header.scanner) else {}
         skip = np.stack([head["discard_pre"], head["discard_post"]], 1)[rows]
         if header.pilot_tone:
             skip = np.maximum(skip, _PILOT_TONE)

@@ -3,6 +3,8 @@
 ``NAME.dcm/`` holds 0001.dcm, 0002.dcm, … in the order of the slices: |image| in 16 bits, in the units of the scan once
 rescaled, rows along readout and columns along phase. ``std.dcm`` beside them is a Parametric Map with the float32
 values of ``rec.std``. Every save makes new UIDs. What a scan says about its patient, its name included, is not written.
+Vendor, model, field strength, echo time and repetition time are those of ``meta["scanner"]``
+(:mod:`upmri.formats.scanner`), empty where it has none.
 
 Where the voxels lie in the patient is in ``meta["geometry"]``, see :mod:`upmri.core.geometry`. A scan whose slice axis
 is not a stack in space but frames or echoes has none. Without it, slices are axial from the origin on, rows to the left
@@ -25,6 +27,7 @@ from upmri.core import geometry
 from upmri.core.errors import InputError
 from upmri.core.scan import Reconstruction
 from upmri.formats.label import describe
+from upmri.formats.scanner import echo_times, known_facts
 
 if TYPE_CHECKING:
     from pydicom.dataset import Dataset
@@ -99,7 +102,9 @@ def _series(rec: Reconstruction, magnitude: NDArray[Any]) -> list[Dataset]:
     matrix = geometry.axial(rec.spacing) if known is None else known
     readout, phase = (matrix[:3, axis] / np.linalg.norm(matrix[:3, axis]) for axis in (0, 1))
     rows, columns, thickness = rec.spacing or (1.0, 1.0, 1.0)
+    times = echo_times(rec.meta, len(magnitude))
     common = _about(rec, located=known is not None) | {
+        **_acquired(rec),
         "StudyInstanceUID": generate_uid(None),
         "SeriesInstanceUID": generate_uid(None),
         "FrameOfReferenceUID": generate_uid(None),
@@ -119,6 +124,8 @@ def _series(rec: Reconstruction, magnitude: NDArray[Any]) -> list[Dataset]:
         image = _dataset({**_CONSTANT, **common})
         image.SOPInstanceUID = generate_uid(None)
         image.InstanceNumber = number + 1
+        if (time := times[number]) is not None:
+            image.EchoTime = _decimal(time)
         at = number
         if place_of is not None:
             at = place_of[number]
@@ -166,9 +173,8 @@ def _about(rec: Reconstruction, *, located: bool) -> dict[str, str]:
 
     made = f"UPMRI {_plain(rec.versions.get('upmri', '(version unknown)'))[:64]}, method {_plain(rec.method)[:200]}"
     if rec.settings.get("model") is not None:
-        name = re.split(r"[\\/]", str(rec.settings["model"]))[
-            -1
-        ]  # without its folder, which may name a person or a machine
+        # Without its folder, which may name a person or a machine.
+        name = re.split(r"[\\/]", str(rec.settings["model"]))[-1]
         made += f", weights {_plain(name)[:200]}"
     if rec.settings.get("sha256") is not None:
         made += f", sha256 {_plain(str(rec.settings['sha256']))[:64]}"
@@ -180,10 +186,20 @@ def _about(rec: Reconstruction, *, located: bool) -> dict[str, str]:
         "SeriesDescription": _description(rec.method),
         "DerivationDescription": made,
         "ImageComments": " ".join(comments),
-        "SoftwareVersions": __version__,
+        "SoftwareVersions": f"UPMRI {__version__}",
         "InstanceCreationDate": f"{now:%Y%m%d}",
         "InstanceCreationTime": f"{now:%H%M%S}",
     }
+
+
+def _acquired(rec: Reconstruction) -> dict[str, str]:
+    """Return what is known about the scanner and the contrast; the echo time is that of each image."""
+    facts = known_facts(rec.meta)
+    numbers = {"MagneticFieldStrength": "field_strength", "RepetitionTime": "repetition_time"}
+    found = {name: _decimal(facts[key]) for name, key in numbers.items() if key in facts}
+    if "vendor" in facts:  # the program is in SoftwareVersions and DerivationDescription
+        found |= {"Manufacturer": _plain(facts["vendor"]), "ManufacturerModelName": _plain(facts.get("model", ""))}
+    return found
 
 
 def _description(what: str) -> str:

@@ -65,7 +65,8 @@ class FastMRISource(hdf5.Hdf5Source):
             )
         self._kspace = kspace
         self.slices, self.coils, self._readout, columns = kspace.shape
-        encoding = MrdHeader(xml, "ismrmrd_header").encoding(0)
+        header = MrdHeader(xml, "ismrmrd_header")
+        encoding = header.encoding(0)
         recon = encoding.matrix("reconSpace")
         self.matrix = min(recon[0], self._readout), columns
         self._measured = _measured(encoding, columns)
@@ -81,7 +82,7 @@ class FastMRISource(hdf5.Hdf5Source):
                     field="reconstruction_rss",
                 )
             self.slice_bytes += self._reference.nbytes // self.slices
-        self._meta = self._describe(recon, acquisition)
+        self._meta = self._describe(recon, acquisition) | ({"scanner": facts} if (facts := header.scanner) else {})
 
     def _read_mask(self, columns: int) -> Tensor:
         """Return which columns were sampled: those measured, and of these only those of the mask, if there is one."""

@@ -12,6 +12,7 @@ contrast and repetition stand in ``meta`` if the name says them. The patient's i
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from upmri.core import fields
 from upmri.core.errors import InputError
 from upmri.core.scan import Scan
 from upmri.formats import hdf5, text
+from upmri.formats.mrd_header import MrdHeader
 
 READS = "M4Raw's HDF5"
 _COILS, _SIZE = 4, 256
@@ -88,6 +90,9 @@ class M4RawSource(hdf5.Hdf5Source):
         meta: dict[str, Any] = {}
         with self.path.open("rb") as raw:
             acquisition = text.read_text_attribute(self._file, raw, "acquisition")
+            xml = text.read_text(self._file, raw, "ismrmrd_header")
+        with suppress(InputError):  # nothing else is taken from the header
+            meta |= {"scanner": facts} if xml and (facts := MrdHeader(xml, "ismrmrd_header").scanner) else {}
         if acquisition is not None:
             meta["acquisition"] = acquisition
         if named := _NAME.fullmatch(self.name):

@@ -1,16 +1,17 @@
 """The XML header of ISMRMRD (MRD version 1): the one reader for MRD files, MRD streams and fastMRI files.
 
-Sizes, fields of view and limits of the encodings are read, nothing about the patient.
+Sizes, fields of view, limits of the encodings, scanner and times are read, nothing about the patient.
 """
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 
 from upmri.core.errors import InputError
 from upmri.formats.grid import Grid
+from upmri.formats.scanner import scanner_facts
 
 if TYPE_CHECKING:
     from upmri.physics.epi import Ramp
@@ -156,6 +157,18 @@ class MrdHeader:
     def siemens(self) -> bool:
         """Whether the scanner is of Siemens."""
         return "siemens" in (self._root.findtext("acquisitionSystemInformation/systemVendor") or "").lower()
+
+    @property
+    def scanner(self) -> dict[str, Any]:
+        """Vendor, model, field strength, echo times and repetition time, as far as they are given."""
+        system, sequence = "acquisitionSystemInformation", "sequenceParameters"
+        return scanner_facts(
+            vendor=self._root.findtext(f"{system}/systemVendor"),
+            model=self._root.findtext(f"{system}/systemModel"),
+            field_strength=_number(self._root, f"{system}/systemFieldStrength_T"),
+            echo_time=[_number(node, ".") for node in self._root.findall(f"{sequence}/TE")],
+            repetition_time=_number(self._root, f"{sequence}/TR"),
+        )
 
     @property
     def noise_bandwidth(self) -> float | None:

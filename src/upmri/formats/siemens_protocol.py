@@ -1,18 +1,21 @@
-"""The protocol of a Siemens measurement: sizes and fields of view, and nothing about the patient."""
+"""The protocol of a Siemens measurement: sizes, fields of view, scanner and times, and nothing about the patient."""
 
 from __future__ import annotations
 
 import math
 import re
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from upmri.core.errors import InputError
+from upmri.formats.scanner import scanner_facts
 
 if TYPE_CHECKING:
     from upmri.physics.epi import Ramp
 
 _SEPARATE = (4, 8)  # sPat.ucRefScanMode
 _SETTING = re.compile(rb"^(s[A-Z][\w.\[\]]{0,80})[ \t]{0,40}=[ \t]{0,40}([-+.\w]{1,30})[ \t]{0,40}(?:#.*)?\r?$", re.M)
+_TIME = re.compile(rb"^(al(?:TE|TR)\[\d{1,3}\]|lContrasts)[ \t]{0,40}=[ \t]{0,40}(\d{1,12})[ \t]{0,40}\r?$", re.M)
+_MODEL = re.compile(rb'<ParamString\."ManufacturersModelName">\s{0,80}\{\s{0,80}"([^"{}]{1,64})"')
 _OWN = re.compile(rb'^tSequenceFileName[ \t]{0,40}=[ \t]{0,40}"{1,2}%SiemensSeq%', re.M)
 _OVERSAMPLING = re.compile(rb'<ParamDouble\."flReadoutOSFactor">\s{0,80}\{([^{}]{0,200})\}')
 _REGRID = re.compile(rb'<Param(?:Long|Double)\."a[lf]{1,2}Regrid([A-Za-z]{1,40})">\s{0,80}\{([^{}]{0,400})\}')
@@ -43,12 +46,27 @@ class SiemensProtocol:
             given = words[1:] if b"<Precision>" in match[2] else words
             if given:
                 self._regrid.setdefault(match[1].decode(), _number(given[0]))
+        self._times = {match[1].decode(): int(match[2]) for match in _TIME.finditer(raw)}
+        named = _MODEL.search(raw)
+        self._model = named[1].decode("ascii", "replace") if named else None
         self.siemens_sequence = _OWN.search(raw) is not None
         self.separate_calibration = self._count("sPat.ucRefScanMode") in _SEPARATE
 
     def _count(self, key: str) -> int:
         value = self._values.get(key, 0.0)
         return int(value) if 0 <= value < 2**16 else 0
+
+    @property
+    def scanner(self) -> dict[str, Any]:
+        """Vendor, model, field strength, echo times and repetition time, as far as they are given; times are in µs."""
+        echoes = [self._times.get(f"alTE[{number}]", 0) for number in range(max(1, self._times.get("lContrasts", 1)))]
+        found = scanner_facts(
+            model=self._model,
+            field_strength=self._values.get("sProtConsistencyInfo.flNominalB0"),
+            echo_time=[time / 1000 for time in echoes],
+            repetition_time=self._times.get("alTR[0]", 0) / 1000,
+        )
+        return {"vendor": "SIEMENS"} | found if found else {}
 
     def check(self) -> None:
         """Refuse what is not Cartesian; echo-planar readouts are."""

@@ -145,8 +145,9 @@ def select_slices(slices: SliceSelection, count: int) -> range:
             start = range(count)[operator.index(wanted)]
             return range(start, start + 1)
         chosen = range(count)[wanted]
-        # Python would silently clip these; slice 40 of 30 is more likely a mistake.
-        inside = all(-count <= operator.index(end) <= count for end in (wanted.start, wanted.stop) if end is not None)
+        # Python would silently clip these; slice 40 of 30 is more likely a mistake. ":4" means at most four slices.
+        ends = (wanted.start, None if wanted.start is None and (wanted.stop or 0) > 0 else wanted.stop)
+        inside = all(-count <= operator.index(end) <= count for end in ends if end is not None)
         if inside and chosen.step > 0 and chosen:
             return chosen
     except (TypeError, ValueError, IndexError):

@@ -154,6 +154,7 @@ class TwixSource(ReadoutSource):
         reverse = image.flagged("REFLECT")
         alike = (blocks.header["UsedChannels"] == coils[0]) & np.isin(blocks.header["SamplesInScan"], longest)
         planar = blocks.flagged("PHASCOR") & alike & reverse.any()
+        self._meta |= {"scanner": facts} if (facts := protocol.scanner) else {}
         self._meta |= {"left out": count} if (count := int(left_out.sum() - planar.sum())) else {}
         counter = {name: header["Counter"][name].astype(np.int64) for name in ("Lin", "Par", *_COUNTERS)}
         samples, centre = header["SamplesInScan"].astype(np.int64), header["CenterCol"].astype(np.int64)

@@ -49,6 +49,18 @@ def build_method(method: str | type[Method] | Method, **settings: Any) -> Method
     return made
 
 
+def candidates(method: Method) -> tuple[str, ...]:
+    """Names of the weights from which :func:`complete` chooses; none for a method that learns nothing."""
+    if not isinstance(method, Learned):
+        return ()
+    if method.model is not None:
+        return (load_prior(method.model).source,)
+    names = available(method.name)
+    if len(names) > 1 and not isinstance(method, Upmri):
+        raise InputError(f"choose weights of {method.name}: {', '.join(names)}", field="model")
+    return names
+
+
 def complete(
     method: Method, problem: Problem, *, check: bool = False, progress: bool = False
 ) -> tuple[Method, dict[str, Any]]:

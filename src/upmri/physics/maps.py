@@ -72,6 +72,18 @@ def estimate_maps(scan: Scan, reference: Scan | None = None, **settings: Any) ->
     return replace(scan, maps=maps, meta=scan.meta | {"maps_from": named(ways)})
 
 
+def planned_maps(scan: Scan, count: int) -> str:
+    """Say where the maps of a scan of ``count`` slices will be from, by some of them, without estimating maps."""
+    if scan.maps is not None:
+        return str(scan.meta.get("maps_from", "given"))
+    lines = min(calibration_lines(lines, scan.matrix[0]) for lines in scan.mask)
+    if lines >= MIN_LINES:
+        return f"calibration lines ({lines})"
+    if places(scan.meta, count) is not None:
+        return "average over time, if that has calibration lines, else joint estimation"
+    return "joint estimation"
+
+
 def with_average_maps(scan: Scan) -> Scan:
     """Return a scan without maps, some of whose frames have too few calibration lines, with maps of its average."""
     maps = None if scan.maps is not None else _maps_of_average(scan, {})

@@ -1,7 +1,10 @@
-"""Small results, and how to read them back from a page."""
+"""Small results, how to read them back from a page, and a browser that shows it."""
 
 import json
+import os
 import re
+import shutil
+import time
 
 import numpy as np
 import pytest
@@ -78,3 +81,147 @@ def _study_of():
 def _values_of():
     """``values_of(page, array)``: the values of an array of a page, (slice, H, W)."""
     return values_of
+
+
+FLAGS = (
+    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+    "--disable-background-networking", "--disable-component-update", "--disable-sync",
+    "--window-size=1280,800", "--force-device-scale-factor=1",
+)  # fmt: skip
+
+
+def missing():
+    """Names of the programs and packages that these tests need and that are not installed."""
+    programs = [name for name in ("chromium", "chromedriver") if shutil.which(name) is None]
+    try:
+        import selenium  # noqa: F401
+    except ImportError:
+        programs.append("selenium")
+    return programs
+
+
+class Browser:
+    """What a person does with a page, and what the page then shows."""
+
+    def __init__(self, driver):
+        self.driver = driver
+
+    def open(self, path):
+        self.driver.get_log("browser")
+        self.driver.get(path.as_uri())
+        self.wait("return 'ready' in document.documentElement.dataset")
+        return self
+
+    def wait(self, script, *values):
+        """Wait until a script gives something true, and return it."""
+        end = time.monotonic() + 10
+        while True:
+            found = self.run(script, *values)
+            if found or time.monotonic() > end:
+                assert found, f"never true: {script}"
+                return found
+            time.sleep(0.02)
+
+    def run(self, script, *values):
+        return self.driver.execute_script(script, *values)
+
+    def settle(self):
+        """Wait for two frames, in which everything asked for has been drawn."""
+        self.driver.execute_async_script(
+            "const done = arguments[0]; const wait = () => requestAnimationFrame(() => requestAnimationFrame(() =>"
+            "document.documentElement.dataset.slice === '' ? wait() : done())); wait();"
+        )
+
+    def press(self, keys):
+        from selenium.webdriver.common.action_chains import ActionChains
+
+        ActionChains(self.driver, duration=0).send_keys(keys).perform()
+        self.settle()
+
+    def all(self, selector):
+        from selenium.webdriver.common.by import By
+
+        return self.driver.find_elements(By.CSS_SELECTOR, selector)
+
+    def text(self, selector):
+        return self.run("return document.querySelector(arguments[0]).textContent", selector)
+
+    def drag(self, element, dx, dy, *, shift=False):
+        from selenium.webdriver.common.action_chains import ActionChains
+        from selenium.webdriver.common.keys import Keys
+
+        actions = ActionChains(self.driver, duration=20)
+        actions = actions.key_down(Keys.SHIFT) if shift else actions
+        actions = actions.move_to_element(element).click_and_hold().move_by_offset(dx, dy).release()
+        (actions.key_up(Keys.SHIFT) if shift else actions).perform()
+        self.settle()
+
+    def wheel(self, element, amount, *, ctrl=False):
+        self.run(
+            "const [at, deltaY, ctrlKey] = arguments, box = at.getBoundingClientRect(), [clientX, clientY] ="
+            "[box.left + box.width / 4, box.top + box.height / 4]; at.dispatchEvent(new WheelEvent('wheel',"
+            "{deltaY, ctrlKey, clientX, clientY, bubbles: true, cancelable: true}))",
+            element, amount, ctrl,
+        )  # fmt: skip
+        self.settle()
+
+    def slice(self):
+        self.settle()
+        return int(self.run("return document.documentElement.dataset.slice")) + 1
+
+    def point_away(self):
+        """Take the mouse off the images, which removes the cross."""
+        from selenium.webdriver.common.action_chains import ActionChains
+
+        ActionChains(self.driver, duration=0).move_to_element(self.all("#title")[0]).perform()
+        self.settle()
+
+    def pixels(self, canvas, left=0.0, right=1.0):
+        """Colours of a canvas between two fractions of its width."""
+        # Read from a copy: the browser warns if the canvas itself is read often.
+        return self.run(
+            "const [c, l, r] = arguments; const copy = document.createElement('canvas'); [copy.width, copy.height] ="
+            "[c.width, c.height]; const context = copy.getContext('2d', {willReadFrequently: true});"
+            "context.drawImage(c, 0, 0); const x = Math.round(l * c.width); return Array.from(context.getImageData("
+            "x, 0, Math.round(r * c.width) - x, c.height).data).filter((_, i) => i % 4 < 3).join()",
+            canvas, left, right,
+        )  # fmt: skip
+
+    def alike(self, one, other, left=0.0, right=1.0):
+        """Whether two canvases show the same, but for the rounding of a smoothed edge."""
+        pairs = zip(*(map(int, self.pixels(canvas, left, right).split(",")) for canvas in (one, other)), strict=True)
+        return all(abs(a - b) <= 2 for a, b in pairs)
+
+    def panels(self):
+        """Canvas of each panel by its name and view."""
+        return {
+            panel.get_attribute("aria-label"): panel.find_element("tag name", "canvas")
+            for panel in self.all(".panel[role=group]")
+        }
+
+    def complaints(self):
+        return [entry["message"] for entry in self.driver.get_log("browser")]
+
+
+@pytest.fixture(scope="session")
+def driver(tmp_path_factory):
+    """A browser. Tests are skipped where there is none, except in CI."""
+    if missing() and not os.environ.get("UPMRI_CI"):
+        pytest.skip(f"not installed: {', '.join(missing())}")
+    from selenium import webdriver
+    from selenium.webdriver.chrome.service import Service
+
+    options = webdriver.ChromeOptions()
+    options.binary_location = shutil.which("chromium")
+    for flag in (*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"):
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    made = webdriver.Chrome(options=options, service=Service(shutil.which("chromedriver")))
+    yield made
+    made.quit()
+
+
+@pytest.fixture
+def open_page(driver):
+    """``open_page(path)``: the page in a browser, after its first picture."""
+    return lambda path: Browser(driver).open(path)

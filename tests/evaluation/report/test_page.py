@@ -28,7 +28,7 @@ def test_nothing_runs_but_the_pages_own_script_and_style(tmp_path, results):
     # The name of SVG's namespace is a name, not an address that is asked.
     assert set(re.findall(r"(?:https?:)?//[\w.]+\.\w+", page)) <= {"http://www.w3.org"}
     assert not re.search(r"\b(src|srcset|action|on\w+)=", page)
-    assert re.findall(r'href="([^"]*)"', page) == ["data:,", "#made"]
+    assert re.findall(r'href="([^"]*)"', page) == ["data:,", "#panels", "#made"]
     for word in ("innerHTML", "outerHTML", "insertAdjacent", "document.write", "eval(", "new Function", "fetch("):
         assert word not in page
 
@@ -84,6 +84,6 @@ def test_what_exceeds_the_limit_is_left_out_and_listed(tmp_path, results, scan_o
     assert "phase" in last
     assert 0 < len(last["samples"]) < 4
     assert len(study["leftOut"]) == 2
-    with pytest.warns(UserWarning, match="always included|the measured k-space and the phase"):
+    with pytest.warns(UserWarning, match="always included|the measured k-space, coil images, the phase"):
         page = write_report(recs, tmp_path / "few.html", scan=scan_of((2, 128, 128)), max_megabytes=0.001)
     assert set(study_of(page.read_text("utf-8"))["sources"][2]["has"]) == {"magnitude", "std"}

@@ -1,5 +1,6 @@
 """What a page draws, against the arrays it was made of."""
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -11,6 +12,7 @@ from upmri import InputError
 from upmri.core.scan import Reconstruction
 from upmri.evaluation import psnr
 from upmri.evaluation.report import write_report
+from upmri.evaluation.report.encode import unpack
 
 
 def test_all_that_a_result_holds_is_in_the_page(tmp_path, results, scan_of, study_of, values_of):
@@ -93,3 +95,62 @@ def test_units_may_be_anything(tmp_path, scale, results, scan_of, study_of, valu
     image = values_of(page, study["sources"][1]["has"]["magnitude"])
     np.testing.assert_allclose(image, big["image"].abs(), atol=scale / 65535)
     assert study["sources"][1]["scores"]["psnr"][0] > 20
+
+
+def test_coils_of_a_few_slices(tmp_path, results, scan_of, study_of):
+    """Low-resolution coil images and maps, against transforms of the scan; only slices near those that are shown."""
+    recs, scan = results(slices=9, height=160, width=130), scan_of((9, 160, 130))
+    maps = torch.zeros_like(scan.kspace)
+    maps[:, 0], maps[:, 1] = 0.6, 0.8j
+    page = write_report(recs, tmp_path / "r.html", scan=replace(scan, maps=maps)).read_text("utf-8")
+    study = study_of(page)
+    assert len(study["coils"]) == 2
+    first = study["arrays"][study["coils"][0]["coil"]]
+    assert first["slices"] == [2, 4, 6]
+    assert first["shape"] == [128, 128]
+    middle = scan.kspace[4, 1, 16:144, 1:129]
+    expected = torch.fft.fftshift(torch.fft.ifft2(torch.fft.ifftshift(middle), norm="ortho")).abs()
+    np.testing.assert_allclose(_plane(page, study, study["coils"][1]["coil"], 4), expected, atol=first["step"])
+    magnitude, phase = study["coils"][1]["map"]
+    np.testing.assert_allclose(_plane(page, study, magnitude, 6), 0.8, atol=1e-6)
+    np.testing.assert_allclose(_plane(page, study, phase, 6), np.pi / 2, atol=0.02)
+    assert study["mapsFrom"] == "in the scan's file"
+
+
+def test_maps_that_cannot_be_estimated_are_left_out(tmp_path, results, scan_of, study_of):
+    study = study_of(write_report(results(), tmp_path / "r.html", scan=scan_of()).read_text("utf-8"))
+    assert [set(coil) for coil in study["coils"]] == [{"coil"}] * 2  # every second line: no calibration lines
+
+
+def test_maps_are_estimated_from_calibration_lines(tmp_path, study_of):
+    image = np.zeros((48, 48))
+    image[8:40, 12:36] = 1
+    scan = upmri.simulate(image, coils=4, acceleration=2)
+    rec = upmri.reconstruct(scan, method="sense")
+    bare = upmri.Scan(kspace=scan.kspace, mask=scan.mask)
+    page = write_report(rec, tmp_path / "r.html", scan=bare).read_text("utf-8")
+    study = study_of(page)
+    assert study["mapsFrom"] == "estimated from calibration lines; not shown: given, which results used"
+    mapped = replace(rec, settings=rec.settings | {"maps_from": "calibration lines"})
+    other = study_of(write_report(mapped, tmp_path / "s.html", scan=bare).read_text("utf-8"))
+    assert other["mapsFrom"] == "estimated from calibration lines"
+    own = study_of(write_report(rec, tmp_path / "t.html", scan=scan).read_text("utf-8"))
+    assert own["mapsFrom"] == "in the scan's file"
+    found = sum(_plane(page, study, coil["map"][0], 0) ** 2 for coil in study["coils"])
+    assert found[20:28, 20:28].min() > 0.95
+
+
+def test_magnitudes_are_coarser_where_they_would_fill_the_page(tmp_path, results, study_of, values_of):
+    rec = results(height=96, width=96)[0]
+    with pytest.warns(UserWarning, match="left out"):
+        page = write_report(rec, tmp_path / "r.html", max_megabytes=0.24).read_text("utf-8")
+    study = study_of(page)
+    assert study["bits"] == 12
+    shown = values_of(page, study["sources"][1]["has"]["magnitude"])
+    np.testing.assert_allclose(shown, rec.image.abs(), atol=rec.image.abs().max().item() / 4095)
+
+
+def _plane(page, study, array, index):
+    facts = study["arrays"][array]
+    text = re.search(rf'id="{array}/{index}">(.*?)</script>', page)[1]
+    return facts["offset"] + facts["step"] * unpack(text, tuple(facts["shape"]), facts["bits"]).astype(float)

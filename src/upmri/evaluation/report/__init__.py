@@ -1,7 +1,8 @@
 """The report page: results of one scan side by side, in one file that needs no network, server or installation.
 
-``study`` collects the results, ``pictures`` computes what is drawn, ``encode`` packs it as text, and ``page`` puts
-it into one file, of which ``page.html``, ``page.css`` and ``script/`` are what a browser shows and runs.
+``study`` collects the results and ``statements`` what is said about them, ``pictures`` and ``coil_views`` compute what
+is drawn, ``encode`` packs it as text, and ``page`` puts it into one file, of which ``page.html``, ``page.css`` and
+``script/`` are what a browser shows and runs.
 """
 
 from __future__ import annotations
@@ -42,7 +43,8 @@ def write_report(
     out
         The page to write, .html.
     scan
-        The scan they were reconstructed from, or its file: adds the measured k-space, its mask and the acceleration.
+        The scan they were reconstructed from, or its file: adds the measured k-space, its mask, coil images, coil maps
+        and the acceleration.
     slices
         SliceSelection of the scan that the results show, all when None; as for :func:`upmri.load`.
     axes
@@ -50,9 +52,9 @@ def write_report(
     overwrite
         Whether to replace an existing file, which is otherwise an error.
     max_megabytes
-        Size limit of the page. Magnitudes (16 bits) and standard deviations are always included; measured k-space,
-        phase, samples and the k-space of each image follow in this order, as far as the limit allows. The page and a
-        warning name what is left out.
+        Size limit of the page. Magnitudes (16 bits, or 12 where those would take most of the page) and standard
+        deviations are always included; measured k-space, coil images, coil maps, phase, samples and the k-space of
+        each image follow in this order, as far as the limit allows. The page and a warning name what is left out.
 
     Returns
     -------
@@ -70,7 +72,8 @@ def write_report(
             f"{path}: takes {packed.size / 1e6:.3g} MB; magnitudes and deviations are always included", stacklevel=2
         )
     if packed.left_out:
-        left_out = " and ".join(packed.left_out)
+        *others, last = packed.left_out
+        left_out = f"{', '.join(others)} and {last}" if others else last
         warnings.warn(f"{path}: {left_out} left out, to stay below {max_megabytes:g} MB", stacklevel=2)
     return path
 

@@ -8,6 +8,7 @@ is ``offset + step · code``. PNG is not used because a browser decodes it to 8 
 from __future__ import annotations
 
 import base64
+import math
 import zlib
 from dataclasses import dataclass
 from typing import Any
@@ -37,6 +38,17 @@ class Planes:
         """The values of the codes."""
         return self.offset + self.step * self.codes.astype(np.float64)
 
+    def where(self, known: NDArray[np.bool_]) -> Planes:
+        """Return the planes with code 0 where ``known`` is false."""
+        codes = self.codes.copy()
+        codes[~known] = 0
+        return Planes(codes, self.step, self.offset)
+
+    def coarser(self, bits: int) -> Planes:
+        """Return the planes with steps 2^bits times as large, which take less space when packed."""
+        codes = (self.codes.astype(np.uint32) + (1 << bits >> 1)) >> bits
+        return Planes(codes.astype(_TYPES[self.bits]), self.step * 2**bits, self.offset)
+
 
 def quantise(values: NDArray[Any], *, step: float | None = None, offset: float = 0.0, bits: int = 16) -> Planes:
     """Round values to the nearest code.
@@ -57,6 +69,12 @@ def quantise(values: NDArray[Any], *, step: float | None = None, offset: float =
     if step is None:
         step = max(float(shifted.max(initial=0)), 0.0) / most or 1.0
     return Planes(np.clip(np.rint(shifted / step), 0, most).astype(_TYPES[bits]), step, offset)
+
+
+def angles(values: NDArray[Any], known: NDArray[np.bool_]) -> Planes:
+    """Return the phase of complex values in 8 bits: 254 steps around the circle; code 0 where it is not known."""
+    step = 2 * math.pi / 254
+    return quantise(np.angle(values), step=step, offset=-math.pi - step, bits=8).where(known)
 
 
 def pack(plane: Codes) -> str:

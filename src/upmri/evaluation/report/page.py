@@ -11,7 +11,7 @@ import hashlib
 import html
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from importlib import resources
@@ -20,45 +20,54 @@ from typing import Any
 import numpy as np
 
 from upmri.core.version import __version__
+from upmri.evaluation.report.coil_views import Coils
 from upmri.evaluation.report.encode import Planes, pack
 from upmri.evaluation.report.pictures import Picture
 from upmri.evaluation.report.study import Study
 
 # Parts of the script, in one scope, in the order in which they need each other.
-_SCRIPT = ("state", "data", "colours", "views", "panels", "drawing", "numbers", "actions", "input", "start")
-_SELF = 100_000  # upper bound for the bytes of the page without its image data
+_SCRIPT = (
+    "state", "data", "colours", "views", "coils", "panels", "layout", "drawing", "marks", "places", "numbers",
+    "plots", "region", "profile", "actions", "options", "keys", "pointer", "start",
+)  # fmt: skip
+_SELF = 140_000  # upper bound for the bytes of the page without its image data
 _ELEMENT = 64  # bytes of the element around a packed plane
+_FINE = 0.7  # largest part of the page that magnitudes in 16 bits may take; beyond it they have 12
 
 
 @dataclass
 class PackedPlanes:
     """The image data of a page.
 
-    ``text`` has the packed planes by ``array/slice``, ``arrays`` bits, step and offset of each array, ``of_picture``
-    and ``measured`` the arrays of each picture and of the scan, ``left_out`` the names of what exceeded the size limit.
+    ``text`` has the packed planes by ``array/slice``, ``arrays`` bits, step and offset of each array (and its shape and
+    slices, where they are not those of the images), ``of_picture``, ``measured`` and ``coils`` the arrays of each
+    picture, of the scan and of each of its coils, ``left_out`` the names of what exceeded the size limit.
     """
 
     limit: int
     size: int = _SELF
     text: dict[str, str] = field(default_factory=dict)
-    arrays: dict[str, dict[str, float]] = field(default_factory=dict)
+    arrays: dict[str, dict[str, Any]] = field(default_factory=dict)
     of_picture: list[dict[str, Any]] = field(default_factory=list)
     measured: dict[str, str] = field(default_factory=dict)
+    coils: list[dict[str, Any]] = field(default_factory=list)
+    bits: int = 16
     left_out: list[str] = field(default_factory=list)
 
     @classmethod
     def of(cls, study: Study, limit: int) -> PackedPlanes:
         """Pack what a study shows into at most ``limit`` bytes, the most important arrays first."""
-        packed = cls(limit)
-        for picture in study.pictures:
-            held = {"magnitude": packed.add(picture.magnitude)}
-            packed.of_picture.append(held if picture.std is None else held | {"std": packed.add(picture.std)})
+        middle = study.shape[0] // 2
+        fine = _SELF + study.shape[0] * sum(len(pack(picture.magnitude.codes[middle])) for picture in study.pictures)
+        packed = cls(limit, bits=16 if fine <= _FINE * limit else 12)
+        packed._add_magnitudes(study)
         if study.measured is not None:
             pair = {"kspace": study.measured.kspace, "mask": study.measured.mask}
             if names := packed.add_within_limit(
                 "the measured k-space", [partial(_same, planes) for planes in pair.values()]
             ):
                 packed.measured = dict(zip(pair, names, strict=True))
+            packed._add_coils(study.measured.coils)
         packed._add_for_each("phase", "the phase", [picture.phase for picture in study.pictures])
         for index in range(max(picture.count for picture in study.pictures)):
             makers = [_sample(picture, index) for picture in study.pictures]
@@ -66,6 +75,22 @@ class PackedPlanes:
                 break
         packed._add_for_each("kspace", "the k-space of the images", [picture.kspace for picture in study.pictures])
         return packed
+
+    def _add_magnitudes(self, study: Study) -> None:
+        """Add what a page always has."""
+        for picture in study.pictures:
+            held = {"magnitude": self.add(picture.magnitude.coarser(16 - self.bits))}
+            self.of_picture.append(held if picture.std is None else held | {"std": self.add(picture.std)})
+
+    def _add_coils(self, coils: Coils) -> None:
+        """Add coil images, then maps."""
+        images = [partial(_same, planes) for planes in coils.images]
+        self.coils = [{"coil": name} for name in self.add_within_limit("coil images", images, coils.slices)]
+        if self.coils and coils.maps:
+            parts = [partial(_same, planes) for pair in coils.maps for planes in pair]
+            names = self.add_within_limit("coil maps", parts, coils.slices)
+            for held, magnitude, phase in zip(self.coils, names[::2], names[1::2], strict=bool(names)):
+                held["map"] = [magnitude, phase]
 
     def _add_for_each(self, key: str, what: str, makers: list[Callable[[], Planes] | None]) -> bool:
         """Add one kind of array for all pictures that have it, or for none, so that pictures stay comparable."""
@@ -77,20 +102,24 @@ class PackedPlanes:
                 held[key] = [*held.get(key, ()), next(names)] if key == "samples" else next(names)
         return True
 
-    def add(self, planes: Planes) -> str:
-        """Add an array and return its name."""
+    def add(self, planes: Planes, slices: Sequence[int] | None = None) -> str:
+        """Add an array, of all slices or of those given, and return its name."""
         name = f"a{len(self.arrays)}"
         self.arrays[name] = {"bits": planes.bits, "step": planes.step, "offset": planes.offset}
-        for index, plane in enumerate(planes.codes):
+        if slices is not None:
+            self.arrays[name] |= {"slices": list(slices), "shape": list(planes.codes.shape[1:])}
+        for index, plane in zip(slices or range(len(planes.codes)), planes.codes, strict=True):
             self.text[f"{name}/{index}"] = text = pack(plane)
             self.size += len(text) + _ELEMENT
         return name
 
-    def add_within_limit(self, what: str, makers: Iterable[Callable[[], Planes]]) -> list[str]:
+    def add_within_limit(
+        self, what: str, makers: Iterable[Callable[[], Planes]], slices: Sequence[int] | None = None
+    ) -> list[str]:
         """Add arrays and return their names. If they exceed the limit, add none and list them as left out."""
         size, names = self.size, []
         for make in makers:
-            names.append(self.add(make()))
+            names.append(self.add(make(), slices))
             if self.size > self.limit:
                 for name in names:
                     del self.arrays[name]
@@ -153,6 +182,7 @@ def _described(study: Study, packed: PackedPlanes, start: int) -> dict[str, Any]
         "width": width,
         "pixel": [rows, columns],
         "millimetres": study.spacing is not None,
+        "affine": study.affine,
         "start": start,
         "white": study.white,
         "deviation": study.deviation,
@@ -161,13 +191,17 @@ def _described(study: Study, packed: PackedPlanes, start: int) -> dict[str, Any]
         "nextFrame": study.next_frame,
         "leftOut": packed.left_out,
         "arrays": packed.arrays,
+        "bits": packed.bits,
         "measured": packed.measured or None,
+        "coils": packed.coils,
+        "mapsFrom": study.maps_from,
         "sources": [
             {
                 "name": picture.name,
                 "reference": picture.is_reference,
                 "scores": picture.scores,
                 "details": picture.details,
+                "statements": picture.statements,
                 "has": held,
             }
             for picture, held in zip(study.pictures, packed.of_picture, strict=True)

@@ -1,4 +1,4 @@
-"""What a page draws: images with their phase, samples and scores, and the measured k-space of a scan."""
+"""What a page draws of images and of measured k-space: magnitude, phase, samples and scores."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from torch import Tensor
 from upmri.core.errors import InputError
 from upmri.core.scan import Reconstruction, Scan
 from upmri.evaluation import metrics
-from upmri.evaluation.report.encode import Planes, quantise
+from upmri.evaluation.report.coil_views import Coils, shown_slices, view_coils
+from upmri.evaluation.report.encode import Planes, angles, quantise
 from upmri.formats.source import SliceSelection, select_slices
 from upmri.physics.fourier import fft2c
 
@@ -44,15 +45,17 @@ class Picture:
     kspace: Callable[[], Planes] | None = None
     scores: dict[str, list[float | None]] = field(default_factory=dict)
     details: Pairs = field(default_factory=list)
+    statements: Pairs = field(default_factory=list)
 
 
 @dataclass(frozen=True, eq=False)
 class Measured:
-    """The measured k-space of a scan, root sum of squares of all coils in decades, and its mask."""
+    """The measured k-space of a scan, root sum of squares of all coils in decades, its mask, and its coils."""
 
     kspace: Planes
     mask: Planes
     facts: Pairs
+    coils: Coils
 
 
 def magnitude_of(image: Tensor) -> NDArray[np.float64]:
@@ -70,9 +73,7 @@ def draw_image(name: str, image: Tensor, white: float, *, is_reference: bool = F
     """Return the picture of an image, with its phase if it has one; ``more`` sets the other fields."""
 
     def phase() -> Planes:
-        # Code 0 means "no phase"; the 254 steps between codes 1 and 255 are the circle.
-        angle = quantise(np.angle(image.numpy()), step=2 * math.pi / 254, offset=-math.pi - 2 * math.pi / 254, bits=8)
-        return _where(magnitude_of(image) > _SIGNAL * white, angle)
+        return angles(image.numpy(), magnitude_of(image) > _SIGNAL * white)
 
     return Picture(
         name=name,
@@ -84,8 +85,8 @@ def draw_image(name: str, image: Tensor, white: float, *, is_reference: bool = F
     )
 
 
-def draw_result(label: str, rec: Reconstruction, reference: Tensor | None, white: float, details: Pairs) -> Picture:
-    """Return the picture of a result, with its standard deviation, its samples and its scores."""
+def draw_result(label: str, rec: Reconstruction, reference: Tensor | None, white: float, **text: Any) -> Picture:
+    """Return the picture of a result, with its standard deviation, its samples and its scores; ``text`` is about it."""
 
     def sample(index: int) -> Planes:
         assert rec.samples is not None  # noqa: S101  called only if there are samples
@@ -103,7 +104,7 @@ def draw_result(label: str, rec: Reconstruction, reference: Tensor | None, white
         samples=None if rec.samples is None else sample,
         count=0 if rec.samples is None else len(rec.samples),
         scores={} if reference is None else _scores(rec.image, reference),
-        details=details,
+        **text,
     )
 
 
@@ -150,8 +151,11 @@ def _sampled(
             field="scan",
         )
     power, masks, references = [], [], []
-    coils, noise = 0, None
-    for part in each:
+    coils, noise, chosen = 0, None, {}
+    wanted = shown_slices(slices)
+    for index, part in enumerate(each):
+        if index in wanted:
+            chosen[index] = part
         coils, noise = part.coils, part.noise
         power.append(part.kspace.to(torch.complex128).abs().square().sum(1).sqrt())
         masks.append(part.mask.expand(-1, matrix[0], -1))
@@ -159,7 +163,8 @@ def _sampled(
     mask = torch.cat(masks)
     facts = [("coils", str(coils)), ("acceleration", f"{1 / mask.float().mean().item():.3g}×")]
     facts += [] if noise is None else [("noise σ₀", f"{noise:.3g}")]
-    found = Measured(_decades(torch.cat(power).numpy(), bits=16), Planes(mask.numpy().astype(np.uint8), 1.0), facts)
+    measured = _decades(torch.cat(power).numpy(), bits=16)
+    found = Measured(measured, Planes(mask.numpy().astype(np.uint8), 1.0), facts, view_coils(chosen))
     return found, torch.cat(references) if len(references) == slices else None
 
 
@@ -170,14 +175,7 @@ def _decades(magnitude: NDArray[Any], *, bits: int) -> Planes:
     with np.errstate(divide="ignore"):
         decades = np.log10(magnitude.astype(np.float64) / peak)
     planes = quantise(np.maximum(decades, -_DECADES), step=step, offset=-_DECADES - step, bits=bits)
-    return _where(magnitude > 0, planes)
-
-
-def _where(known: NDArray[np.bool_], planes: Planes) -> Planes:
-    """Return the planes with code 0 where ``known`` is false."""
-    codes = planes.codes.copy()
-    codes[~known] = 0
-    return Planes(codes, planes.step, planes.offset)
+    return planes.where(magnitude > 0)
 
 
 def times(numbers: Iterable[float]) -> str:

@@ -10,9 +10,11 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from upmri.core import geometry
 from upmri.core.errors import InputError
 from upmri.core.printable import one_line
 from upmri.core.scan import Reconstruction, Scan
+from upmri.evaluation.report.coil_views import IN_FILE
 from upmri.evaluation.report.pictures import (
     Measured,
     Pairs,
@@ -24,6 +26,7 @@ from upmri.evaluation.report.pictures import (
     times,
     white_of,
 )
+from upmri.evaluation.report.statements import statements_of
 from upmri.formats.source import SliceSelection
 from upmri.physics.frames import places
 
@@ -45,6 +48,8 @@ class Study:
     measured: Measured | None
     facts: Pairs
     meta: Pairs
+    maps_from: str  # where the coil maps that are shown are from
+    affine: list[list[float]] | None  # from (row, column, slice) to mm in the patient, three rows of four numbers
     next_frame: list[int] | None  # of each slice of a dynamic scan, the slice that shows its place next
 
 
@@ -74,7 +79,7 @@ def gather_study(
     pictures = [] if reference is None else [draw_image("reference", reference, white, is_reference=True)]
     for label, (name, rec) in zip(_labels(named), named, strict=True):
         details = ([] if name == label else [("file", one_line(name))]) + _how_made(rec)
-        pictures.append(draw_result(label, rec, reference, white, details))
+        pictures.append(draw_result(label, rec, reference, white, details=details, statements=statements_of(rec)))
     title = next((one_line(rec.name) for _, rec in named if rec.name), "")
     return Study(
         title=title or "Reconstruction",
@@ -86,6 +91,8 @@ def gather_study(
         measured=measured,
         facts=_facts(shape, spacing) + ([] if measured is None else measured.facts),
         meta=_listed(meta),
+        maps_from="" if measured is None else _maps_from(measured, [rec for _, rec in named]),
+        affine=_affine(spacing, meta),
         next_frame=_next_frame(meta, shape[0]),
     )
 
@@ -150,6 +157,23 @@ def _facts(shape: tuple[int, int, int], spacing: tuple[float, float, float] | No
     slices, height, width = shape
     facts = [("slices", str(slices)), ("matrix", f"{height} × {width}")]
     return facts if spacing is None else [*facts, ("voxel", f"{times(spacing)} mm")]
+
+
+def _maps_from(measured: Measured, recs: Sequence[Reconstruction]) -> str:
+    """Return where the coil maps that are shown are from, and which others the results used: those of an option."""
+    shown = measured.coils.maps_from
+    used = {one_line(rec.settings["maps_from"]) for rec in recs if rec.settings.get("maps_from")}
+    others = sorted(way for way in used if way not in shown and not (way == "given" and shown == IN_FILE))
+    return f"{shown}; not shown: {', '.join(others)}, which results used" if shown and others else shown
+
+
+def _affine(spacing: tuple[float, float, float] | None, meta: dict[str, Any]) -> list[list[float]] | None:
+    """Return where voxels are in the patient, None if that is not known."""
+    try:
+        matrix = None if spacing is None else geometry.affine(spacing, meta)
+    except InputError:  # a geometry that is wrong is none
+        return None
+    return None if matrix is None else matrix[:3].tolist()
 
 
 def _how_made(rec: Reconstruction) -> Pairs:

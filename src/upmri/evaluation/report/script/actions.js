@@ -1,9 +1,13 @@
-// Actions of the reader, and the controls that depend on the view.
+// Actions of the reader.
+
+let playing = null;
 
 function goTo(slice) {
   state.slice = clamp(slice, 0, study.slices - 1) || 0;
   $("slice").value = state.slice + 1;
   $("slice-number").textContent = `${state.slice + 1} of ${study.slices}`;
+  $("slice").setAttribute("aria-valuetext", `slice ${state.slice + 1} of ${study.slices}`);
+  if (!playing) announce(`Slice ${state.slice + 1} of ${study.slices}. ${spokenScores()}`);
   drawScores();
   drawPlot();
   invalidate();
@@ -16,6 +20,51 @@ function show(view) {
   for (const button of $("views").children) button.setAttribute("aria-pressed", button.dataset.view === view);
   buildOptions();
   buildPanels();
+  announce(`${VIEWS[view].label}: ${panels.length} image${panels.length === 1 ? "" : "s"}`);
+}
+
+// The scores of the slice for screen readers.
+const spokenScores = () =>
+  scored
+    .filter((source) => typeof source.scores.psnr[state.slice] === "number")
+    .map((source) => `${source.name} ${source.scores.psnr[state.slice].toFixed(1)} dB`)
+    .join(", ");
+
+// Move the cross by pixels; without one it begins in the middle. For the keyboard.
+function stepCursor(rows, columns) {
+  const { row, column } = state.cursor ?? { row: Math.floor(H / 2), column: Math.floor(W / 2) };
+  state.cursor = state.cursor
+    ? { row: clamp(row + rows, 0, H - 1), column: clamp(column + columns, 0, W - 1) }
+    : { row, column };
+  const at = state.cursor;
+  const values = sources.map((source) => {
+    const codes = planes.get(`${source.has.magnitude}/${state.slice}`);
+    const { step, offset } = arrays[source.has.magnitude];
+    return codes ? `${source.name} ${digits(offset + step * codes[at.row * W + at.column], 3)}` : "";
+  });
+  announce(`Row ${at.row}, column ${at.column}, ${inMillimetres(at.row, at.column)}: ${values.join(", ")}`);
+  invalidate();
+}
+
+// What a drag on an image does. A region or a line that is not there yet is made in the middle of the image.
+const TOOLS = {
+  window: { label: "Window", title: "Drag: contrast and brightness (c)" },
+  pan: { label: "Pan", title: "Drag: move the enlarged image (p)" },
+  region: { label: "Region", title: "Drag: region with mean, deviation and SNR (a)" },
+  profile: { label: "Profile", title: "Drag: line with its profile (l)" },
+};
+
+function choose(tool) {
+  state.tool = tool;
+  for (const made of $("tools").children) made.setAttribute("aria-pressed", made.dataset.tool === tool);
+  if (tool === "region" && !state.region) setRegion(middleRegion());
+  if (tool === "profile" && !state.line) setLine(middleLine());
+  if (tool === "region" || tool === "profile") {
+    if ($("sidebar").hidden) toggleSidebar();
+    // In a narrow window the numbers are below the images, and the page stays where it is.
+    if (matchMedia("(min-width: 901px)").matches) $(tool).scrollIntoView({ block: "nearest" });
+  }
+  announce(TOOLS[tool].title);
 }
 
 function zoomBy(factor, at = state.centre) {
@@ -26,9 +75,13 @@ function zoomBy(factor, at = state.centre) {
 }
 
 function moveTo(x, y, zoom = state.zoom) {
+  const fills = zoom > 1 !== state.zoom > 1;
   state.zoom = zoom;
-  const margin = 0.5 / zoom;
-  state.centre = [clamp(x, margin, 1 - margin), clamp(y, margin, 1 - margin)];
+  if (fills) layout();
+  state.centre = [x, y].map((value, axis) => {
+    const margin = Math.min(0.5, state.shares[axis] / 2 / zoom);
+    return clamp(value, margin, 1 - margin);
+  });
   $("zoom-fit").textContent = `${Math.round(100 * zoom)} %`;
   invalidate();
 }
@@ -80,8 +133,6 @@ function setAgainst(index) {
   buildPanels();
 }
 
-let playing = null;
-
 function play(on) {
   clearInterval(playing);
   const step = state.view === "samples" ? () => stepSample(1) : () => goTo(study.nextFrame[state.slice]);
@@ -114,80 +165,9 @@ function sensitivity(factor) {
   const now = state.window;
   if (state.view === "uncertainty") now.std = clamp(now.std / factor, white / 1e4, white);
   else if (state.view === "error") now.gain = clamp(now.gain * factor, 0.5, 200);
+  else if (state.view === "coils") now.coil = clamp(now.coil * factor, 0.1, 100);
   else if (state.view === "kspace") now.kLow = Math.min(now.kHigh - 0.2, now.kLow - Math.log10(factor));
   else now.high = now.low + (now.high - now.low) / Math.sqrt(factor);
   syncOptions();
   invalidate();
-}
-
-const GAINS = [1, 2, 5, 10, 20, 50];
-
-function button(text, title, action, pressed) {
-  const made = make("button", { textContent: text, title, onclick: action });
-  if (pressed !== undefined) made.setAttribute("aria-pressed", pressed);
-  return made;
-}
-
-function buildOptions() {
-  const parts = [];
-  if (state.view === "error") {
-    const choice = make("select", { id: "gain" });
-    choice.onchange = () => {
-      state.window.gain = Number(choice.value);
-      invalidate();
-    };
-    parts.push(make("label", {}, "×", " ", choice));
-    parts.push(toggle("signed", "Signed", "Signed error: too bright or too dark (d)", state, "signed", invalidate));
-  }
-  if (state.view === "uncertainty") {
-    const opacity = make("input", { type: "range", id: "opacity", min: 0, max: 100, value: 100 * state.opacity });
-    opacity.oninput = () => {
-      setOpacity(opacity.value / 100);
-    };
-    parts.push(make("label", {}, "overlay ", opacity));
-  }
-  if (state.view === "samples") {
-    const start = button("Play", "Play or stop (space)", () => play(playing === null), false);
-    start.id = "play";
-    parts.push(
-      button("‹", "Previous sample (,)", () => stepSample(-1)),
-      start,
-      button("›", "Next sample (.)", () => stepSample(1)),
-      make("output", { id: "sample-number", textContent: `${state.sample + 1} / ${sampleCount}` }),
-    );
-  }
-  if (state.view !== "samples" && study.nextFrame) {
-    const start = button("Play", "Play or stop the frames (space)", () => play(playing === null), false);
-    start.id = "play";
-    parts.push(start);
-  }
-  if (state.view === "kspace" && measured) {
-    parts.push(toggle("mask", "Mask", "Mark what was not sampled in blue (x)", state, "mask", invalidate));
-  }
-  if (state.view !== "magnitude") {
-    parts.push(toggle("paired", "With images", "Show the magnitudes as well (b)", state.paired, state.view, buildPanels));
-  }
-  $("options").replaceChildren(...parts);
-  syncOptions();
-}
-
-// A button that turns a field of `owner` on and off.
-function toggle(id, text, title, owner, name, then) {
-  const flip = () => {
-    owner[name] = !owner[name];
-    made.setAttribute("aria-pressed", owner[name]);
-    then();
-  };
-  const made = button(text, title, flip, Boolean(owner[name]));
-  made.id = id;
-  return made;
-}
-
-function syncOptions() {
-  const choice = $("gain");
-  if (!choice) return;
-  const gain = Number(digits(state.window.gain, 2));
-  const offered = [...new Set([...GAINS, gain])].sort((a, b) => a - b);
-  const options = offered.map((value) => make("option", { value, textContent: value, selected: value === gain }));
-  choice.replaceChildren(...options);
 }

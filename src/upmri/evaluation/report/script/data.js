@@ -23,11 +23,12 @@ async function decode(key) {
   const text = document.getElementById(key).textContent;
   const stream = new Blob([fromBase64(text)]).stream().pipeThrough(new DecompressionStream("deflate"));
   const bytes = new Uint8Array(await new Response(stream).arrayBuffer());
-  const { bits } = arrays[key.split("/")[0]];
-  const codes = bits === 16 ? new Uint16Array(H * W) : new Uint8Array(H * W);
-  for (let row = 0, i = 0; row < H; row++) {
-    for (let column = 0, code = 0; column < W; column++, i++) {
-      code += bits === 16 ? (bytes[i] << 8) | bytes[H * W + i] : bytes[i];
+  const { bits, shape: [rows, columns] = [H, W] } = arrays[key.split("/")[0]];
+  const size = rows * columns;
+  const codes = bits === 16 ? new Uint16Array(size) : new Uint8Array(size);
+  for (let row = 0, i = 0; row < rows; row++) {
+    for (let column = 0, code = 0; column < columns; column++, i++) {
+      code += bits === 16 ? (bytes[i] << 8) | bytes[size + i] : bytes[i];
       codes[i] = code; // a typed array keeps the lowest bits: the wrap-around of the differences
     }
   }
@@ -57,9 +58,13 @@ function load(key) {
   return loading.get(key);
 }
 
+// The slice of an array that is shown for a slice of the page: arrays of coils hold a few slices only.
+const heldSlice = (array, slice = state.slice) =>
+  (arrays[array].slices ?? [slice]).reduce((a, b) => (Math.abs(b - slice) < Math.abs(a - slice) ? b : a));
+
 // The plane of an array in a slice, or null while it is decoded; everything is drawn again when that is done.
 function plane(array, slice = state.slice) {
-  const key = `${array}/${slice}`;
+  const key = `${array}/${heldSlice(array, slice)}`;
   const found = planes.get(key);
   if (found) {
     planes.delete(key);
@@ -88,7 +93,10 @@ function decodeNeighbours() {
     if (slice < 0 || slice >= study.slices || document.readyState === "loading") continue;
     for (const { source, view, canvas } of panels) {
       if (!canvas) continue;
-      for (const array of VIEWS[view].needs(source)) if (!planes.has(`${array}/${slice}`)) load(`${array}/${slice}`);
+      for (const array of VIEWS[view].needs(source)) {
+        const key = `${array}/${heldSlice(array, slice)}`;
+        if (!planes.has(key)) load(key);
+      }
     }
   }
 }

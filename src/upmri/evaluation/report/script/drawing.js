@@ -1,4 +1,4 @@
-// Drawing: pictures in panels, with ruler, cross, split and colour scales.
+// Drawing: pictures in panels, with split and colour scales.
 
 let asked = false;
 let seen = false;
@@ -18,7 +18,7 @@ function invalidate() {
       document.documentElement.dataset.ready = "";
       decodeAhead();
     }
-    if (complete && seen) decodeNeighbours();
+    if (complete) decodeNeighbours();
     // The slice that is drawn, for programs that control the page.
     document.documentElement.dataset.slice = complete ? state.slice : "";
   });
@@ -29,14 +29,17 @@ function draw() {
   for (const panel of panels) if (panel.canvas && !drawPanel(panel)) complete = false;
   drawScales();
   drawReadout();
+  drawRegion();
+  drawProfile();
   return complete;
 }
 
+// Where the image is on a canvas: size of a pixel and position of the first one, in pixels of the canvas.
 function place(canvas) {
-  const sx = (canvas.width / W) * state.zoom;
-  const sy = (canvas.height / H) * state.zoom;
-  const [x, y] = [canvas.width / 2 - state.centre[0] * W * sx, canvas.height / 2 - state.centre[1] * H * sy];
-  return { sx, sy, x, y };
+  const [rows, columns] = study.pixel;
+  const unit = Math.min(canvas.width / (W * columns), canvas.height / (H * rows)) * state.zoom;
+  const [sx, sy] = [unit * columns, unit * rows];
+  return { sx, sy, x: canvas.width / 2 - state.centre[0] * W * sx, y: canvas.height / 2 - state.centre[1] * H * sy };
 }
 
 function drawPanel(panel) {
@@ -62,8 +65,7 @@ function drawPanel(panel) {
     context.drawImage(beside.canvas, x, y, W * sx, H * sy);
     context.restore();
   }
-  drawRuler(context, canvas, sx, view);
-  drawCross(context, x, y, sx, sy);
+  drawMarks(context, canvas, view);
 
   panel.figure.classList.toggle("swapped", swapped);
   panel.name.textContent = swapped ? swap[0].name : source.name;
@@ -85,6 +87,10 @@ function describe({ source, view }, swapped) {
   if (view === "uncertainty") return "± deviation";
   const count = source.has.samples?.length;
   if (view === "samples") return `sample ${(state.sample % count) + 1} of ${count}`;
+  if (source.isCoil) {
+    const slice = heldSlice(VIEWS[view].needs(source)[0]);
+    return slice === state.slice ? "" : `of slice ${slice + 1}`;
+  }
   if (view === "kspace") return source.isMeasured ? "root sum of squares" : "of the image";
   return view;
 }
@@ -96,42 +102,6 @@ function scoreLine(source) {
   if (typeof psnr === "number") parts.push(`${psnr.toFixed(1)} dB`);
   if (typeof ssim === "number") parts.push(make("span", { className: "less", textContent: ` · ${ssim.toFixed(3)}` }));
   return parts;
-}
-
-// A scale bar, if the voxel size is known.
-function drawRuler(context, canvas, sx, view) {
-  if (!study.millimetres || view === "kspace" || state.split) return;
-  const perMillimetre = sx / study.pixel[1];
-  const length = [200, 100, 50, 20, 10, 5, 2, 1].find((mm) => mm * perMillimetre < canvas.width / 3);
-  if (!length) return;
-  const unit = devicePixelRatio;
-  const [left, bottom] = [8 * unit, canvas.height - 8 * unit];
-  context.font = `${11 * unit}px system-ui, sans-serif`;
-  context.lineWidth = 2 * unit;
-  context.strokeStyle = context.fillStyle = "rgb(255 255 255 / .85)";
-  context.beginPath();
-  context.moveTo(left, bottom);
-  context.lineTo(left + length * perMillimetre, bottom);
-  context.stroke();
-  context.fillText(`${length} mm`, left, bottom - 5 * unit);
-}
-
-function drawCross(context, x, y, sx, sy) {
-  if (!state.cursor) return;
-  const cx = x + (state.cursor.column + 0.5) * sx;
-  const cy = y + (state.cursor.row + 0.5) * sy;
-  const unit = devicePixelRatio;
-  const [inner, outer] = [Math.max(3 * unit, sx / 2), Math.max(9 * unit, sx / 2 + 5 * unit)];
-  context.beginPath();
-  for (const [dx, dy] of [[1, 0], [-1, 0], [0, 1], [0, -1]]) {
-    context.moveTo(cx + dx * inner, cy + dy * inner);
-    context.lineTo(cx + dx * outer, cy + dy * outer);
-  }
-  for (const [colour, width] of [["rgb(0 0 0 / .7)", 3], ["#6cb0ff", 1]]) {
-    context.strokeStyle = colour;
-    context.lineWidth = width * unit;
-    context.stroke();
-  }
 }
 
 function drawScales() {

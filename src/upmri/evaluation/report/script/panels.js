@@ -1,4 +1,4 @@
-// Panels: pictures of sources, and their layout.
+// Panels: pictures of sources, and the elements that show them.
 
 // One offscreen canvas for each source and view, painted again only when something it depends on has changed.
 const pictures = new Map();
@@ -8,9 +8,10 @@ const pictures = new Map();
 function picture(source, view) {
   const key = `${source.id}/${view}`;
   if (!pictures.has(key)) {
-    const canvas = make("canvas", { width: W, height: H });
+    const [height, width] = arrays[VIEWS[view].needs(source)[0]].shape ?? [H, W];
+    const canvas = make("canvas", { width, height });
     const context = canvas.getContext("2d");
-    const image = context.createImageData(W, H);
+    const image = context.createImageData(width, height);
     pictures.set(key, { canvas, context, image, out: new Uint32Array(image.data.buffer), stamp: null, fresh: false });
   }
   const made = pictures.get(key);
@@ -34,59 +35,14 @@ const make = (tag, properties = {}, ...children) => {
   return element;
 };
 
-// Which sources are shown, in which rows, and in how many columns.
-function arrange() {
-  const view = VIEWS[state.view];
-  const paired = Boolean(state.paired[state.view]);
-  // Above errors, the image they are compared with is shown as well.
-  const also = paired && state.view === "error" ? against() : null;
-  let shown = everything().filter((source) => view.of(source) || source === also);
-  if (shown.includes(state.solo)) shown = [state.solo];
-  const rows = paired ? ["magnitude", state.view] : [state.view];
-  // With a deviation the error is shown, if it is known: does one predict the other?
-  if (paired && state.view === "uncertainty" && shown.some(VIEWS.error.of)) rows.splice(1, 0, "error");
-  const alone = shown.length === 1; // its rows are then placed side by side, if that makes them larger
-  const columns = alone ? bestColumns(rows.length, 1) : bestColumns(shown.length, rows.length);
-  return { shown, rows, columns, alone };
-}
-
-function buildPanels() {
-  const { shown, rows, columns, alone } = arrange();
-  $("panels").style.setProperty("--columns", columns);
-  panels = [];
-  for (let start = 0; start < shown.length; start += columns) {
-    const line = shown.slice(start, start + columns);
-    for (const row of rows) {
-      for (const source of line) panels.push(buildPanel(source, row, row === rows[0]));
-      // Empty panels fill the last line, so that views of one source stay in one column.
-      for (let i = line.length; i < columns && rows.length > 1 && !alone; i++) panels.push({ figure: make("div") });
-    }
-  }
-  $("panels").replaceChildren(...panels.map((panel) => panel.figure));
-  panels = panels.filter((panel) => panel.frame);
-  layout();
-}
-
-// After a change of size: panels are built again only if the number of columns changes.
-function resize() {
-  if (arrange().columns === Number($("panels").style.getPropertyValue("--columns"))) layout();
-  else buildPanels();
-}
-
+// A figure with caption, image and controls. `first`: whether it shows the scores of its source.
 function buildPanel(source, view, first) {
-  const shows = VIEWS[view].of(source);
   const name = make("span", { className: "name", textContent: source.name });
   const what = make("span", { className: "what" });
   const score = make("span", { className: "score" });
   const frame = make("div", { className: "frame" });
   const figure = make("figure", { className: "panel" }, make("figcaption", {}, name, what, score), frame);
-  const panel = { source, view, first, figure, frame, name, what, score, canvas: null };
-  if (!shows) {
-    frame.classList.add("none");
-    name.textContent = "";
-    return panel;
-  }
-  panel.canvas = make("canvas");
+  const panel = { source, view, first, figure, frame, name, what, score, canvas: make("canvas") };
   panel.canvas.setAttribute("role", "img");
   figure.tabIndex = 0;
   figure.setAttribute("role", "group");
@@ -131,45 +87,4 @@ function buildDivider(panel) {
     invalidate();
   });
   return divider;
-}
-
-const CAPTION = 22;
-const shape = () => (H * study.pixel[0]) / (W * study.pixel[1]); // height over width, in mm
-
-function freeSize() {
-  const style = getComputedStyle($("panels"));
-  const pad = parseFloat(style.paddingLeft) * 2;
-  const box = $("panels").getBoundingClientRect();
-  return [box.width - pad, box.height - pad];
-}
-
-function panelWidth(columns, rows) {
-  const [width, height] = freeSize();
-  const byWidth = (width - 6 * (columns - 1)) / columns;
-  const byHeight = ((height - 2 * (rows - 1)) / rows - CAPTION) / shape();
-  return Math.max(60, Math.floor(Math.min(byWidth, byHeight)));
-}
-
-function bestColumns(count, rows) {
-  const size = (columns) => panelWidth(columns, rows * Math.ceil(count / columns));
-  const spare = (columns) => columns * Math.ceil(count / columns) - count;
-  const better = (a, b) => size(a) - size(b) || spare(b) - spare(a); // large panels first, then few empty ones
-  return [...Array(count).keys()].map((index) => index + 1).reduce((a, b) => (better(a, b) > 0 ? a : b), 1);
-}
-
-function layout() {
-  const columns = Number($("panels").style.getPropertyValue("--columns"));
-  const width = panelWidth(columns, Math.ceil($("panels").childElementCount / columns));
-  const height = Math.round(width * shape());
-  for (const { frame, figure, canvas } of panels) {
-    figure.style.width = `${width}px`;
-    frame.style.width = `${width}px`;
-    frame.style.height = `${height}px`;
-    if (!canvas) continue;
-    canvas.style.width = `${width}px`;
-    canvas.style.height = `${height}px`;
-    canvas.width = Math.round(width * devicePixelRatio);
-    canvas.height = Math.round(height * devicePixelRatio);
-  }
-  invalidate();
 }

@@ -17,15 +17,29 @@ function buildFoot() {
     "Errors and standard deviations are in % of white, the 99.5th percentile of the brightest slice.",
     "PSNR, SSIM and NMSE compare magnitudes, slice by slice; ∅ is the mean over all slices.",
   ];
+  notes.push("In a region, SD is the standard deviation of its pixels, and SNR is mean over SD: use it where the object is even.");
+  if (COILS.length) notes.push("Coil images are of low resolution, with zeros where nothing was sampled.");
+  if (study.bits < 16) notes.push(`Magnitudes have ${study.bits} bits, to keep the page small.`);
   if (study.leftOut.length) notes.push(`Left out to keep the page small: ${study.leftOut.join(", ")}.`);
   notes.push("Not for clinical use.");
   $("notes").textContent = notes.join(" ");
+}
+
+// What is known about each result beside its scores: what adaptation brought, doubts about coil maps, and so on.
+function buildStatements() {
+  const found = sources.flatMap((source) => source.statements.map(([subject, text]) => [source, subject, text]));
+  $("statements").hidden = !found.length;
+  $("statement-list").append(
+    ...found.map(([source, subject, text]) =>
+      make("li", {}, make("b", { textContent: source.name }), ` ${subject}: `, make("span", { textContent: text }))),
+  );
 }
 
 function measure() {
   if (matchMedia("print").matches) return; // a printed page keeps the layout of the screen
   drawPlot();
   resize();
+  invalidate();
 }
 
 // Short text for the facts in the header.
@@ -73,6 +87,20 @@ function start() {
     }
   } else $("score-section").hidden = true;
 
+  for (const [tool, { label, title }] of Object.entries(TOOLS)) {
+    const made = button(label, title, () => choose(tool), tool === state.tool);
+    made.dataset.tool = tool;
+    $("tools").append(made);
+  }
+  $("region-close").onclick = () => {
+    setRegion(null);
+    choose("window");
+  };
+  $("profile-close").onclick = () => {
+    setLine(null);
+    choose("window");
+  };
+
   $("split-button").onclick = () => setSplit(!state.split);
   $("flicker-button").onclick = () => (flickering ? setSwapped(false) : setSwapped(!state.swapped));
   $("window-button").onclick = () => {
@@ -96,6 +124,7 @@ function start() {
   $("panels").addEventListener("wheel", onWheel, { passive: false });
   buildHelp();
   buildFoot();
+  buildStatements();
   state.paired.error = state.paired.uncertainty = true;
   goTo(state.slice);
   state.view = hasReference && available.includes("error") ? "error" : "magnitude";

@@ -19,6 +19,9 @@ const state = {
   splitAt: 0.5, // fraction of a panel's width
   swapped: false, // flicker: the compared image is shown
   solo: null, // the only source shown, enlarged
+  tool: "window", // what a drag on an image does: a key of TOOLS
+  region: null, // {top, left, height, width} of the ellipse in pixels
+  line: null, // {from: [row, column], to: [row, column]}, the ends of the profile, in pixels
   zoom: 1,
   centre: [0.5, 0.5], // of the view, as fractions of width and height
   sample: 0,
@@ -30,8 +33,9 @@ const state = {
   exponent: 1.5, // of the overlay, see setOpacity
   metric: "psnr",
   window: null, // see resetWindow
+  shares: [1, 1], // width and height of a panel as parts of the image's, at zoom 1
 };
 
 const resetWindow = () => {
-  state.window = { low: 0, high: white, gain: 5, std: study.deviation, turn: 0, kLow: -4.5, kHigh: -0.2 };
+  state.window = { low: 0, high: white, gain: 5, std: study.deviation, turn: 0, kLow: -4.5, kHigh: -0.2, coil: 1 };
 };

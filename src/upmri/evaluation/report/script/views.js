@@ -9,7 +9,7 @@ const errorTop = () => white / state.window.gain;
 const VIEWS = {
   magnitude: {
     label: "Magnitude",
-    of: (source) => !source.isMeasured,
+    of: (source) => Boolean(source.has.magnitude),
     needs: (source) => [source.has.magnitude],
     paint(out, source, [codes]) {
       const { step, offset } = arrays[source.has.magnitude];
@@ -26,7 +26,7 @@ const VIEWS = {
   },
   error: {
     label: "Error",
-    of: (source) => !source.isMeasured && state.against !== null && source !== against(),
+    of: (source) => Boolean(source.has.magnitude) && state.against !== null && source !== against(),
     needs: (source) => [source.has.magnitude, against().has.magnitude],
     paint(out, source, [codes, others]) {
       const a = arrays[source.has.magnitude];
@@ -158,16 +158,4 @@ function dragWindow(dx, dy, from) {
   const level = (from.low + from.high) / 2 - white * dy; // up is brighter
   state.window.low = level - width / 2;
   state.window.high = level + width / 2;
-}
-
-const everything = () => (measured ? [MEASURED, ...sources] : sources);
-const available = Object.keys(VIEWS).filter((view) => {
-  if (view === "error") return sources.length > 1;
-  return everything().some((source) => VIEWS[view].of(source));
-});
-
-// What flicker and split show instead of a source, as [source, view], or null.
-function other(source, view) {
-  if (state.against === null || source === against() || view === "error" || source.isMeasured) return null;
-  return [against(), VIEWS[view].of(against()) ? view : "magnitude"];
 }

@@ -1,70 +1,7 @@
-// Mouse and keyboard, and the help that lists them.
+// Keyboard, and the help that lists keys and gestures.
 
-// The position of a mouse event in the image, as fractions of its width and height.
-function whereIn(canvas, event) {
-  const box = canvas.getBoundingClientRect();
-  const [x, y] = [(event.clientX - box.left) / box.width - 0.5, (event.clientY - box.top) / box.height - 0.5];
-  return [state.centre[0] + x / state.zoom, state.centre[1] + y / state.zoom];
-}
-
-function listen(panel) {
-  const { canvas, frame } = panel;
-  let drag = null;
-
-  canvas.addEventListener("pointerdown", (event) => {
-    canvas.setPointerCapture(event.pointerId);
-    const pan = event.button !== 0 || event.shiftKey;
-    drag = { x: event.clientX, y: event.clientY, pan, centre: [...state.centre], window: { ...state.window } };
-    frame.classList.toggle("dragging", pan);
-    if (event.button === 1) event.preventDefault();
-  });
-  canvas.addEventListener("pointermove", (event) => {
-    const [x, y] = whereIn(canvas, event);
-    state.cursor = x >= 0 && y >= 0 && x < 1 && y < 1 ? { row: Math.floor(y * H), column: Math.floor(x * W) } : null;
-    if (drag) {
-      const box = canvas.getBoundingClientRect();
-      const dx = (event.clientX - drag.x) / box.width;
-      const dy = (event.clientY - drag.y) / box.height;
-      if (drag.pan) moveTo(drag.centre[0] - dx / state.zoom, drag.centre[1] - dy / state.zoom);
-      else {
-        VIEWS[panel.view].drag(dx, -dy, drag.window);
-        syncOptions();
-      }
-    }
-    invalidate();
-  });
-  const stop = () => {
-    drag = null;
-    frame.classList.remove("dragging");
-  };
-  canvas.addEventListener("pointerup", stop);
-  canvas.addEventListener("pointercancel", stop);
-  canvas.addEventListener("pointerleave", () => {
-    if (drag) return;
-    state.cursor = null;
-    invalidate();
-  });
-  canvas.addEventListener("contextmenu", (event) => event.preventDefault());
-  canvas.addEventListener("dblclick", () => toggleSolo(panel.source));
-}
-
-let turned = 0;
-
-// Anywhere in the area of the images, also between them.
-function onWheel(event) {
-  event.preventDefault();
-  const amount = event.deltaY * (event.deltaMode === 1 ? 40 : event.deltaMode === 2 ? 400 : 1);
-  if (event.ctrlKey || event.metaKey) {
-    const canvas = event.target instanceof HTMLCanvasElement ? event.target : null;
-    zoomBy(Math.exp(-amount / 300), canvas ? whereIn(canvas, event) : state.centre);
-    return;
-  }
-  // A wheel gives few large steps, a touch pad many small ones: one slice for 40 pixels, at most one for each event.
-  turned = Math.sign(turned) === Math.sign(amount) ? turned + amount : amount;
-  if (Math.abs(turned) < 40) return;
-  goTo(state.slice + Math.sign(turned));
-  turned = 0;
-}
+// Keys with Shift, by their code: the cross moves by a pixel.
+const STEPS = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
 
 const KEYS = {
   ArrowUp: () => goTo(state.slice - 1),
@@ -96,6 +33,10 @@ const KEYS = {
   i: toggleSidebar,
   t: setTheme,
   m: () => enlargeFocused(),
+  c: () => choose("window"),
+  p: () => choose("pan"),
+  a: () => choose("region"),
+  l: () => choose("profile"),
   "?": () => ($("help").open ? $("help").close() : $("help").showModal()),
   Escape: () => state.solo !== null && toggleSolo(null),
 };
@@ -112,9 +53,13 @@ document.addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey) return;
   if ($("help").open && event.key !== "?") return; // Escape closes it by itself
   if (at instanceof HTMLSelectElement) return;
-  if (at instanceof HTMLInputElement && /^(Arrow|Page|Home|End)/.test(event.key)) return;
+  if (at instanceof HTMLInputElement && (at.type === "number" || /^(Arrow|Page|Home|End)/.test(event.key))) return;
   if (at instanceof HTMLButtonElement && event.key === " ") return;
   const number = Number(event.key);
+  if (event.shiftKey && STEPS[event.key]) {
+    event.preventDefault();
+    return stepCursor(...STEPS[event.key]);
+  }
   const act = number >= 1 && number <= available.length ? () => show(available[number - 1]) : KEYS[event.key];
   if (!act) return;
   event.preventDefault();
@@ -130,12 +75,12 @@ const HELP = {
     ["Home  End", "first, last"],
   ],
   Brightness: [
-    ["drag", "left–right contrast, up–down brightness; scale of errors and deviations"],
+    ["drag", "left–right contrast, up–down brightness; scale of errors and deviations (tool Window)"],
     ["[  ]", "less, more"],
     ["w", "reset"],
   ],
   "Zoom and pan, all panels together": [
-    ["Ctrl + wheel", "zoom"],
+    ["Ctrl + wheel", "zoom; two fingers on a touch screen"],
     ["+  −", "zoom"],
     ["Shift + drag", "pan; also with the right button"],
     ["0", "fit"],
@@ -148,6 +93,12 @@ const HELP = {
     ["r", "compare with the next image"],
     ["b", "show the magnitudes as well"],
     ["d", "signed error"],
+  ],
+  Measure: [
+    ["a", "region: drag a new one, or move it; mean, deviation, SNR"],
+    ["l", "line: drag it; magnitudes along it"],
+    ["Shift + ↑ ↓ ← →", "move the cross by a pixel and read the values"],
+    ["c  p", "drag changes the window, or moves the image"],
   ],
   Panels: [
     ["m", "enlarge, and back; also by double click"],
