@@ -119,7 +119,7 @@ class FrameWorker:
             answer = {
                 "index": index,
                 "settings": {name: value for name, value in session.settings.items() if name not in found},
-                "found": found,
+                "found": found if made.bounds is None else {**found, "bounds": made.bounds.summary},
                 "place": scan.meta.get("geometry"),
                 "spacing": scan.spacing,
                 "volume": source.volume,

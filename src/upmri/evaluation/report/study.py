@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from upmri.core.bounds import NOT_COVERED
 from upmri.core.errors import InputError
 from upmri.core.printable import one_line
 from upmri.core.scan import Reconstruction, Scan
@@ -160,6 +161,8 @@ def _how_made(rec: Reconstruction) -> Pairs:
         pairs.append(
             ("time", f"{rec.seconds:.3g} s" + (f", {rec.seconds / slices:.3g} s for each slice" * (slices > 1)))
         )
+    if rec.bounds is not None:
+        pairs.append(("bound on PSNR", one_line(f"{rec.bounds.sentence}. {NOT_COVERED}")))
     settings = dict(rec.settings)
     if settings.get("model") is not None:
         # Only the name of the file: its folder may hold the name of a person or a machine.
