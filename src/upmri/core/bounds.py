@@ -147,6 +147,4 @@ class Bounds:
             deviations = None if deviations is None else float(deviations)
         except (LookupError, TypeError, ValueError) as error:
             raise InputError("expected confidence, psnr, ssim, deviations and reasons", field="bounds") from error
-        return cls(
-            confidence=confidence, psnr=psnr, ssim=ssim, lines=lines, deviations=deviations, reasons=reasons
-        )
+        return cls(confidence=confidence, psnr=psnr, ssim=ssim, lines=lines, deviations=deviations, reasons=reasons)

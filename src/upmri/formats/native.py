@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from upmri.core.errors import InputError
 from upmri.core.bounds import Bounds
+from upmri.core.errors import InputError
 from upmri.core.scan import Reconstruction, Scan
 from upmri.formats import atomic, guard, hdf5
 

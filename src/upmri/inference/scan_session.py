@@ -103,8 +103,8 @@ class Session:
         made = joined([self._estimate(list(same)) for _, same in groupby(full, kind)])
         if bool(sampled.all()):
             return made
-        parts = (_among(sampled, part) for part in (made.image, made.samples, made.std))
-        return Estimate(*parts, _bounds_among(sampled, made.bounds))  # type: ignore[arg-type]
+        image, samples, std = (_among(sampled, part) for part in (made.image, made.samples, made.std))
+        return Estimate(image, samples, std, _bounds_among(sampled, made.bounds))  # type: ignore[arg-type]
 
     @torch.no_grad()
     def _estimate(self, scans: Sequence[Scan]) -> Estimate:
@@ -174,8 +174,9 @@ def in_units_of_the_data(made: Estimate, problem: Problem) -> Estimate:
     """The estimate times the scale of its problem, on the CPU."""
     scale = problem.scale[:, None, None]
     parts = (made.image, made.samples, made.std)
+    image, samples, std = (None if part is None else (part * scale).cpu() for part in parts)
     bounds = None if made.bounds is None else made.bounds.scaled(problem.scale)
-    return Estimate(*(None if part is None else (part * scale).cpu() for part in parts), bounds)  # type: ignore[arg-type]
+    return Estimate(image, samples, std, bounds)  # type: ignore[arg-type]
 
 
 def _join(parts: Sequence[Tensor | None], counts: Sequence[int], axis: int) -> Tensor | None:

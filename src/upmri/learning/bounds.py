@@ -83,10 +83,10 @@ class Calibration:
             values = dict(card["bounds"])
             made = cls(
                 model=LineModel.from_card(values["model"]),
-                level=tuple(values["level"]),  # type: ignore[arg-type]
-                unknowns=tuple(values["unknowns"]),  # type: ignore[arg-type]
-                noise=tuple(values["noise"]),  # type: ignore[arg-type]
-                slices=tuple(values["slices"]),  # type: ignore[arg-type]
+                level=tuple(values["level"]),
+                unknowns=tuple(values["unknowns"]),
+                noise=tuple(values["noise"]),
+                slices=tuple(values["slices"]),
                 **{name: dict(values[name]) for name in ("lines", "psnr", "ssim", "pixels")},
             )
             numbers = (*made.level, *made.unknowns, *made.noise, *made.model.coefficients, *made.lines.values())
@@ -195,13 +195,24 @@ def bound_slices(
     support = operator.support
     return Bounds.join(
         [
-            _bound_slice(calibration, key, lines, image[index].abs(), support[index])
+            bound_slice(calibration, key, lines, image[index].abs(), support[index])
             for index, lines in enumerate(measure_lines(reconstruct, problem, image))
         ]
     )
 
 
-def _bound_slice(calibration: Calibration, key: str, lines: SliceLines, magnitude: Tensor, support: Tensor) -> Bounds:
+def bound_slice(calibration: Calibration, key: str, lines: SliceLines, magnitude: Tensor, support: Tensor) -> Bounds:
+    """Return the bounds of one slice of which the lines were measured.
+
+    Parameters
+    ----------
+    calibration, key
+        Calibration, and a confidence out of it, such as ``"0.9"``.
+    lines
+        Held-out and missing lines of the slice.
+    magnitude, support
+        |x̂| and the pixels of the object, (H, W).
+    """
     confidence, model = float(key), calibration.model
     level = model.level(lines) if len(lines.errors) else 0.0
     reason = calibration.unlike(lines, level)

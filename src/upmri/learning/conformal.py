@@ -27,7 +27,7 @@ from upmri.core.errors import InputError
 CONFIDENCES = (0.8, 0.9, 0.95)
 """Values of 1−α for which bounds are calibrated."""
 
-# Share of a group that rounding may add or take away.
+# Share of a group that rounding may take away.
 _ROUNDING = 1e-9
 
 
@@ -43,18 +43,17 @@ def bound(scores: Tensor | Sequence[Tensor], confidence: float) -> float:
     """
     if not 0 < confidence < 1:
         raise InputError(f"expected a probability between 0 and 1, got {confidence}", field="confidence")
-    groups = [score.reshape(1) for score in scores] if isinstance(scores, Tensor) else list(scores)
-    groups = [group.double() for group in groups if len(group)]
-    count = len(groups)
-    # The share of the groups is compared as a count of groups, so that a single group of n is not rounded away.
+    groups = [scores] if isinstance(scores, Tensor) else [group for group in scores if len(group)]
+    # Without groups every score is one of its own.
+    sizes = [1] * len(groups) if isinstance(scores, Tensor) else [len(group) for group in groups]
+    count = len(scores) if isinstance(scores, Tensor) else len(groups)
     needed = confidence * (count + 1) - _ROUNDING
     if needed > count:
         return math.inf
-    values = torch.cat(groups)
-    weights = torch.cat([torch.full_like(group, 1 / len(group)) for group in groups])
+    values = torch.cat(groups).double()
+    weights = torch.cat([torch.full_like(g, 1 / n, dtype=torch.float64) for g, n in zip(groups, sizes, strict=True)])
     ordered, order = values.sort()
-    reached = weights[order].cumsum(0)
-    at = int((reached < needed).sum())
+    at = int((weights[order].cumsum(0) < needed).sum())
     return ordered[min(at, len(ordered) - 1)].item()
 
 

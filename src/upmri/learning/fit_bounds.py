@@ -62,7 +62,7 @@ class MeasuredSlice:
 def fit_bounds(
     reconstruct: Reconstruct, problems: Iterable[Problem], deviations: Deviations | None = None
 ) -> dict[str, Any]:
-    """Return the entry ``bounds`` of a card, fitted on scans.
+    """Return ``{"bounds": entry of a card}``, fitted on scans; nothing if there are too few slices of whole lines.
 
     Parameters
     ----------
@@ -74,13 +74,13 @@ def fit_bounds(
         Standard deviation of images, to calibrate intervals of pixels.
     """
     measured = [one for problem in problems for one in measure_slices(reconstruct, problem, deviations)]
-    return calibrate(measured).card()
+    return {"bounds": calibrate(measured).card()} if len(measured) >= LEAST else {}
 
 
 def measure_slices(
     reconstruct: Reconstruct, problem: Problem, deviations: Deviations | None = None
 ) -> list[MeasuredSlice]:
-    """Reconstruct the slices of a problem from all lines, and with held-out lines; slices without enough are left out."""
+    """Reconstruct slices from all lines, and with held-out lines; slices with too few of these are left out."""
     if not isinstance(problem.operator, SenseOperator) or problem.lines.shape[1] > 1:
         return []
     image, reference = reconstruct(problem), problem.reference
@@ -102,7 +102,9 @@ def measure_slices(
 def calibrate(measured: Sequence[MeasuredSlice]) -> Calibration:
     """Fit the model with half of the slices, and take the quantiles of the other half."""
     if len(measured) < LEAST:
-        raise InputError(f"expected at least {LEAST} slices to calibrate bounds with, got {len(measured)}", field="bounds")
+        raise InputError(
+            f"expected at least {LEAST} slices to calibrate bounds with, got {len(measured)}", field="bounds"
+        )
     order = torch.randperm(len(measured), generator=torch.Generator().manual_seed(0)).tolist()
     fitting = [measured[index] for index in order[::2]]
     testing = [measured[index] for index in order[1::2]]

@@ -23,6 +23,8 @@ NAMES = ("one", "radius", "energy", "gap", "unknowns", "noise", "radius squared"
 """Names of the features of a line."""
 
 _UNKNOWNS = NAMES.index("unknowns")
+# Smallest energy of the noise, whose logarithm is a feature: that of rounding.
+_LEAST = 1e-12
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,7 +42,7 @@ class SliceLines:
     columns
         Positions of the lines that were not acquired, (line,).
     noise
-        σ₀².
+        σ₀², and that of rounding in scans without noise.
     unknowns
         Unknowns per sample.
     samples
@@ -73,7 +75,7 @@ def measure_lines(reconstruct: Reconstruct, problem: Problem, image: Tensor, tur
     assert isinstance(operator, SenseOperator)  # noqa: S101  the caller has checked it
     maps, count = operator.maps, len(problem)
     samples = maps.shape[1] * maps.shape[2]
-    noise = problem.sigma.double().square()
+    noise = problem.sigma.double().square().clamp_min(_LEAST)
     measured = ifft1c(problem.kspace, -2)  # a sum over the readout is the same in the image's rows
     errors: list[list[Tensor]] = [[] for _ in range(count)]
     features: list[list[Tensor]] = [[] for _ in range(count)]
@@ -85,9 +87,9 @@ def measure_lines(reconstruct: Reconstruct, problem: Problem, image: Tensor, tur
             errors[index].append(error[index, lines])
             features[index].append(known[index, lines])
     everywhere = _features(fft1c(maps * image[:, None]), problem, noise)
-    for index, known in enumerate(features):
+    for index, parts in enumerate(features):
         # As if a part were held out, too: so a line that was not acquired is predicted no better than held-out ones.
-        everywhere[index, :, _UNKNOWNS] = torch.cat(known)[:, _UNKNOWNS].mean() if known else 0.0
+        everywhere[index, :, _UNKNOWNS] = torch.cat(parts)[:, _UNKNOWNS].mean() if parts else 0.0
     unknowns, noise = problem.unknowns.double().cpu(), noise.cpu()
     return [
         SliceLines(

@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -29,6 +30,7 @@ _STEPS = 30
 _SMALL, _LEAST = 0.05, 0.02
 # Largest change of a level in one step, and halvings of a step of the fit.
 _STRIDE, _HALVINGS = 1.0, 12
+_TINY = 1e-12
 # Ridge on the coefficients, relative to the number of lines: features of similar scans are nearly collinear.
 _RIDGE = 1e-4
 
@@ -73,16 +75,15 @@ class LineModel:
             change = torch.linalg.solve(
                 jacobian.T @ jacobian + penalty.diag(), jacobian.T @ residual - penalty * (values - centre)
             )
-            values = _descend(values, change, lambda at: _objective(design, at, errors, noise, penalty, centre))
+            values = _descend(values, change, partial(_objective, design, errors, noise, penalty, centre))
             residual, share = _residual(design @ values, errors, noise)
             levels = values[features.shape[1] :]
             within = max(residual.square().mean().item(), _LEAST**2)
             spread = within / (belongs.T @ share.square() + within / between)
             between = max((levels.square() + spread).mean().item(), _LEAST**2)
-        parts = torch.stack([torch.ones_like(share), share], 1)
         # The mean of |r| is (2/π)^½ times the standard deviation of a normal r; squares would follow the largest.
-        fitted = torch.linalg.lstsq(parts, residual.abs()[:, None]).solution.flatten() * (math.pi / 2) ** 0.5
-        floor, rest = fitted.clamp_min(_LEAST).tolist()
+        sizes = residual.abs() * (math.pi / 2) ** 0.5
+        floor, rest = (max(value, _LEAST) for value in _line(share, sizes))
         return cls(tuple(values[: features.shape[1]].tolist()), between**0.5, floor, rest)
 
     @classmethod
@@ -95,7 +96,8 @@ class LineModel:
 
     def card(self) -> dict[str, Any]:
         """Return the values for JSON."""
-        return {key: [round(x, 6) for x in v] if isinstance(v, tuple) else round(v, 6) for key, v in asdict(self).items()}
+        numbers = {key: round(value, 6) for key, value in asdict(self).items() if isinstance(value, float)}
+        return {"coefficients": [round(value, 6) for value in self.coefficients], **numbers}
 
     def predict(self, features: Tensor, noise: float, level: Tensor | float = 0.0) -> tuple[Tensor, Tensor]:
         """m² less the noise, and the standard deviation of log e², (line,) each."""
@@ -125,20 +127,18 @@ class LineModel:
         return level
 
     def scores(self, lines: SliceLines) -> Tensor:
-        """(log e² − log m²) over its standard deviation for each held-out line, (line,), with the other lines' level."""
+        """Log e² − log m² over its standard deviation of each held-out line, (line,), with the level of the others."""
         signal, deviation = self.predict(lines.held_out, lines.noise, self.levels_without_each(lines))
         return (lines.errors.log() - (signal + lines.noise).log()) / deviation
 
 
 def _residual(signal: Tensor, errors: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
-    """log e² − log m², and the part of m² that is not noise, for the logarithm of that part."""
+    """Log e² − log m², and the part of m² that is not noise, for the logarithm of that part."""
     predicted = signal.exp() + noise
     return errors.log() - predicted.log(), signal.exp() / predicted
 
 
-def _objective(
-    design: Tensor, values: Tensor, errors: Tensor, noise: Tensor, penalty: Tensor, centre: Tensor
-) -> float:
+def _objective(design: Tensor, errors: Tensor, noise: Tensor, penalty: Tensor, centre: Tensor, values: Tensor) -> float:
     residual, _ = _residual(design @ values, errors, noise)
     return (residual.square().sum() + (penalty * (values - centre).square()).sum()).item()
 
@@ -151,3 +151,12 @@ def _descend(values: Tensor, change: Tensor, objective: Callable[[Tensor], float
         if objective(after) < before:
             return after
     return values
+
+
+def _line(x: Tensor, y: Tensor) -> tuple[float, float]:
+    """A and b ≥ 0 of least squares, y ≈ a + b x, for x ≥ 0 and y ≥ 0."""
+    slope = ((x - x.mean()) @ (y - y.mean())).item() / max(((x - x.mean()) @ (x - x.mean())).item(), _TINY)
+    start = (y.mean() - slope * x.mean()).item()
+    if slope < 0:
+        return y.mean().item(), 0.0
+    return (start, slope) if start >= 0 else (0.0, ((x @ y) / (x @ x)).item())

@@ -22,7 +22,7 @@ from upmri.learning.adaptation import AdaptationPlan, Adapted, adapt_to
 from upmri.learning.bootstrap import bootstrap_errors, deviation
 from upmri.learning.bounds import Calibration, bound_slices
 from upmri.learning.conformal import CONFIDENCES
-from upmri.learning.fit_bounds import LEAST, calibrate, measure_slices
+from upmri.learning.fit_bounds import fit_bounds
 from upmri.learning.lines import LineSplit
 from upmri.learning.partition import energy
 from upmri.learning.spread import fit_spread, scale_errors
@@ -145,9 +145,7 @@ class UpmriObjective(Objective):
     def calibrate(self, network: nn.Module, problems: Iterable[Problem]) -> dict[str, Any]:
         """Fit the factor of the bootstrap's errors, and bounds on the error where there are enough scans of lines."""
         reconstruct = partial(mean_image, network)
-        measured = [one for problem in problems for one in measure_slices(reconstruct, problem)]
-        bounds = {"bounds": calibrate(measured).card()} if len(measured) >= LEAST else {}
-        return {"spread": fit_spread(reconstruct, problems), **bounds}
+        return {"spread": fit_spread(reconstruct, problems)} | fit_bounds(reconstruct, problems)
 
 
 @dataclass(frozen=True)
@@ -181,9 +179,8 @@ class Upmri(Learned):
         Whether to use the expected phase where one side of k-space was not acquired
         (:mod:`upmri.physics.partial_fourier`).
     bounds
-        Whether to bound the error by held-out lines (:mod:`upmri.learning.bounds`): four further reconstructions, and
-        weights whose card has calibrated bounds. They hold for these settings: not with ``adapt``, ``mirrors`` or
-        ``refine_maps``.
+        Whether to bound the error by held-out lines (:mod:`upmri.learning.bounds`), for four further reconstructions;
+        not with ``adapt``, ``mirrors`` or ``refine_maps``.
     confidence
         Probability of each bound, 0.8, 0.9 or 0.95.
     precision
@@ -222,10 +219,9 @@ class Upmri(Learned):
             raise InputError(f"expected auto or fp32, got {self.precision!r}", field="precision")
         changed = next((name for name in _NOT_CALIBRATED if self.bounds and getattr(self, name)), None)
         if changed is not None:
-            raise InputError(f"were calibrated without {changed}, and do not hold with it; leave one out", field="bounds")
+            raise InputError(f"were calibrated without {changed}; leave one of them out", field="bounds")
         if self.confidence not in CONFIDENCES:
-            allowed = ", ".join(map(str, CONFIDENCES))
-            raise InputError(f"expected one of {allowed}, got {self.confidence}", field="confidence")
+            raise InputError(f"expected one of {CONFIDENCES}, got {self.confidence!r}", field="confidence")
         if not LAST < self.start <= 1:
             raise InputError(f"expected a time between {LAST} and 1, got {self.start}", field="start")
 
@@ -269,8 +265,9 @@ class Upmri(Learned):
         if calibration is None:
             return made
         bounds = bound_slices(calibration, partial(mean_image, network), problem, made.image, self.confidence)
-        with_pixels = made.std is not None and self.steps is None  # draws of the flow were not calibrated
-        return replace(made, bounds=bounds if with_pixels else replace(bounds, deviations=None))
+        if made.std is None or self.steps is not None:  # the deviation of the flow's draws was not calibrated
+            bounds = replace(bounds, deviations=None)
+        return replace(made, bounds=bounds)
 
     def _estimate(self, network: Predictor, problem: Problem) -> Estimate:
         mean = mean_image(network, problem)
