@@ -102,7 +102,7 @@ def summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
 def table(rows: Sequence[dict[str, Any]]) -> str:
     """The shares as a table: three confidences in each cell."""
     lines = [
-        "| | maps | slices, without bound | held-out lines | lines not acquired | PSNR holds, dB above (90 %) | SSIM holds "
+        "| | maps | slices, without bound | held-out lines | lines not acquired | PSNR holds, dB above | SSIM holds "
         "| pixels |",
         "|---|---|---|---|---|---|---|---|",
     ]

@@ -161,7 +161,7 @@ def recon_command(
         if not quiet and not as_json:
             console.say(_line(results[-1]))
             if rec.bounds is not None:
-                console.say(f"  {rec.bounds.sentence}")
+                console.say(rec.bounds.sentence)
             for name, value in seconds.items():
                 console.say(f"  {name:18} {value:8.3f} s  {value / sum(seconds.values()):4.0%}")
     if as_json:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from upmri.core.errors import InputError
@@ -138,13 +139,14 @@ class Bounds:
         return {**self.header, "lines": medians, "sentence": self.sentence, "not covered": NOT_COVERED}
 
     @classmethod
-    def from_header(cls, header: Mapping[str, Any], lines: Tensor) -> Bounds:
+    def from_header(cls, header: Mapping[str, Any], lines: Tensor | NDArray[Any]) -> Bounds:
         """Return the bounds of a header and its array; an InputError for anything else."""
         try:
             confidence, deviations = float(header["confidence"]), header["deviations"]
             psnr, ssim = (tuple(None if x is None else float(x) for x in header[name]) for name in ("psnr", "ssim"))
             reasons = tuple(map(str, header["reasons"]))
             deviations = None if deviations is None else float(deviations)
+            lines = torch.as_tensor(lines)
         except (LookupError, TypeError, ValueError) as error:
             raise InputError("expected confidence, psnr, ssim, deviations and reasons", field="bounds") from error
         return cls(confidence=confidence, psnr=psnr, ssim=ssim, lines=lines, deviations=deviations, reasons=reasons)
