@@ -28,8 +28,8 @@ from calibrate_bounds import slices
 from quality import GROUPS, RESULTS, simulate
 from upmri.core.device import pick_device
 from upmri.core.similarity import psnr, ssim
-from upmri.learning.bounds import Calibration, bound_slice
 from upmri.learning.conformal import CONFIDENCES
+from upmri.learning.held_out_bounds import Calibration, bound_slice
 from upmri.learning.line_errors import measure_lines
 from upmri.methods.prior import Prior
 from upmri.methods.upmri import Upmri, mean_image

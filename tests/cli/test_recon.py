@@ -14,7 +14,7 @@ import torch
 
 import upmri
 from upmri.learning.adaptation import AdaptationPlan
-from upmri.learning.bounds import Calibration
+from upmri.learning.held_out_bounds import Calibration
 from upmri.learning.line_model import LineModel
 from upmri.methods.upmri_paper import PaperObjective
 from upmri.physics.epi import correct_ghosts

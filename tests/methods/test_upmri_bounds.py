@@ -14,7 +14,7 @@ from upmri.core.bounds import NOT_COVERED
 from upmri.evaluation.report.study import gather_study
 from upmri.formats import load_reconstruction
 from upmri.inference.joining import join_reconstructions
-from upmri.learning.bounds import Calibration
+from upmri.learning.held_out_bounds import Calibration
 from upmri.learning.line_errors import NAMES
 from upmri.learning.line_model import LineModel
 from upmri.methods.upmri import UpmriObjective

@@ -1,4 +1,4 @@
-"""Calibration of the bounds of :mod:`upmri.learning.bounds` on scans, simulated ones where the truth is needed.
+"""Calibration of bounds (:mod:`upmri.learning.held_out_bounds`), on simulated scans where the truth is needed.
 
 Slices are divided at random into two halves: one fits the model of line errors and the predictions of PSNR and SSIM,
 the other gives the conformal quantiles. Those of lines are over all lines, as if these were exchangeable, which the
@@ -18,9 +18,9 @@ from torch import Tensor
 
 from upmri.core.errors import InputError
 from upmri.core.similarity import psnr, ssim
-from upmri.learning.bounds import FEWEST, Calibration, decibels, image_predictors
 from upmri.learning.conformal import bounds
 from upmri.learning.held_out import Reconstruct
+from upmri.learning.held_out_bounds import FEWEST, Calibration, decibels, image_predictors
 from upmri.learning.line_errors import SliceLines, measure_lines
 from upmri.learning.line_model import LineModel
 from upmri.physics.problem import Problem

@@ -20,9 +20,9 @@ from upmri.flow.objective import no_filter, projected_loss
 from upmri.flow.path import TimeLaw, interpolate
 from upmri.learning.adaptation import AdaptationPlan, Adapted, adapt_to
 from upmri.learning.bootstrap import bootstrap_errors, deviation
-from upmri.learning.bounds import Calibration, bound_slices
 from upmri.learning.conformal import CONFIDENCES
 from upmri.learning.fit_bounds import fit_bounds
+from upmri.learning.held_out_bounds import Calibration, bound_slices
 from upmri.learning.lines import LineSplit
 from upmri.learning.partition import energy
 from upmri.learning.spread import fit_spread, scale_errors
@@ -43,8 +43,7 @@ _ROUGH = 8
 # Smallest error that scales the loss, relative to the energy of the signal: below it is rounding, as in a simulation
 # without noise.
 _LEAST = 1e-4
-# Settings with which the errors are others than those of the calibration of bounds.
-_NOT_CALIBRATED = ("adapt", "mirrors", "refine_maps")
+_NOT_CALIBRATED = ("adapt", "mirrors", "refine_maps")  # with them the errors are others than those of the bounds
 # Split where weights are adapted: more input lines than in training, since the image has all of them as input.
 ADAPTATION_SPLIT = LineSplit(loss=(0.02, 0.15))
 
@@ -179,8 +178,8 @@ class Upmri(Learned):
         Whether to use the expected phase where one side of k-space was not acquired
         (:mod:`upmri.physics.partial_fourier`).
     bounds
-        Whether to bound the error by held-out lines (:mod:`upmri.learning.bounds`), for four further reconstructions;
-        not with ``adapt``, ``mirrors`` or ``refine_maps``.
+        Whether to bound the error by held-out lines, for four further reconstructions
+        (:mod:`upmri.learning.held_out_bounds`); not with ``adapt``, ``mirrors`` or ``refine_maps``.
     confidence
         Probability of each bound, 0.8, 0.9 or 0.95.
     precision

@@ -9,8 +9,8 @@ import torch
 
 from upmri.core.errors import InputError
 from upmri.core.similarity import psnr
-from upmri.learning.bounds import Calibration, bound_slice, bound_slices, image_predictors
 from upmri.learning.fit_bounds import LEAST, calibrate, fit_bounds, measure_slices
+from upmri.learning.held_out_bounds import Calibration, bound_slice, bound_slices, image_predictors
 from upmri.learning.line_errors import NAMES, SliceLines, measure_lines
 from upmri.learning.line_model import LineModel
 from upmri.physics.fourier import fft2c, ifft2c
