@@ -64,7 +64,15 @@ def test_a_header_and_its_lines_give_back_the_same():
 
 @pytest.mark.parametrize(
     "changes",
-    [{"confidence": None}, {"confidence": 2.0}, {"psnr": 3}, {"psnr": []}, {"ssim": ["a", "b"]}, {"deviations": "x"}],
+    [
+        {"confidence": None},
+        {"confidence": 2.0},
+        {"psnr": 3},
+        {"psnr": []},
+        {"psnr": [math.nan]},
+        {"ssim": ["a", "b"]},
+        {"deviations": "x"},
+    ],
 )
 def test_a_damaged_header_is_refused(changes):
     with pytest.raises(InputError):

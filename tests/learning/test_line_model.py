@@ -60,6 +60,17 @@ def test_scores_have_unit_variance_and_do_not_use_their_own_line(made):
     assert model.levels_without_each(replace(lines, errors=changed))[3].item() == pytest.approx(without[3].item())
 
 
+def test_the_scatter_of_a_scan_scales_its_scores(made):
+    """Residuals twice as large: the scatter tends to twice the usual, and scores stay as they are."""
+    generator, (_, _, model) = torch.Generator().manual_seed(1), made
+    usual, wide = (lines_of(200, 0.0, generator, within=within) for within in (WITHIN, 2 * WITHIN))
+    assert model.scatter(usual) == pytest.approx(1, abs=0.1)
+    assert model.scatter(wide) == pytest.approx(2, rel=0.15)
+    assert model.scores(wide).std().item() == pytest.approx(1, abs=0.1)
+    none = replace(usual, errors=usual.errors[:0], held_out=usual.held_out[:0])
+    assert model.scatter(none) == 1.0
+
+
 def test_the_level_of_few_lines_is_near_the_mean(made):
     """The posterior mode of a Gaussian: r̄ · n/(n + s²/τ²) for n equal residuals, as no line is near the noise."""
     _, _, model = made

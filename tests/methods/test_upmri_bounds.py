@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 
+import h5py
 import numpy as np
 import pydicom
 import pytest
@@ -144,6 +145,15 @@ def test_a_file_gives_back_the_bounds(tmp_path, rec):
     assert torch.equal(again.bounds.lines, rec.bounds.lines)
     plain = load_reconstruction(replace(rec, bounds=None).save(tmp_path / "b.h5"))
     assert plain.bounds is None
+
+
+def test_a_file_with_half_of_the_bounds_is_refused(tmp_path, rec):
+    path = rec.save(tmp_path / "a.h5")
+    with h5py.File(path, "a") as file:
+        del file["bounds_lines"]
+    with pytest.raises(InputError) as caught:
+        load_reconstruction(path)
+    assert caught.value.field == "bounds"
 
 
 def test_dicom_and_the_report_say_it_with_what_is_not_covered(tmp_path, rec):

@@ -147,6 +147,8 @@ class Bounds:
             reasons = tuple(map(str, header["reasons"]))
             deviations = None if deviations is None else float(deviations)
             lines = torch.as_tensor(lines)
+            if not all(math.isfinite(value) for value in (*psnr, *ssim, deviations) if value is not None):
+                raise ValueError("expected finite numbers")
         except (LookupError, TypeError, ValueError) as error:
             raise InputError("expected confidence, psnr, ssim, deviations and reasons", field="bounds") from error
         return cls(confidence=confidence, psnr=psnr, ssim=ssim, lines=lines, deviations=deviations, reasons=reasons)

@@ -29,7 +29,8 @@ _SCAN_ARRAYS = ("kspace", "mask", "maps", "reference")
 _SCAN_HEADER = ("noise", "spacing", "name", "meta")
 _RECONSTRUCTION_ARRAYS = ("image", "samples", "std", "reference")
 _RECONSTRUCTION_HEADER = ("method", "settings", "seconds", "versions", "spacing", "name", "meta")
-_BOUNDS, _BOUNDS_LINES = "bounds", "bounds_lines"
+BOUNDS_LINES = "bounds_lines"
+_BOUNDS = "bounds"
 _LATER = {"versions", _BOUNDS}  # which the first files, or files without bounds, do not have
 
 
@@ -48,7 +49,7 @@ def write_reconstruction(rec: Reconstruction, path: Path) -> None:
     header: dict[str, Any] = {name: getattr(rec, name) for name in _RECONSTRUCTION_HEADER}
     arrays: dict[str, Tensor | None] = {name: getattr(rec, name) for name in _RECONSTRUCTION_ARRAYS}
     if rec.bounds is not None:
-        header[_BOUNDS], arrays[_BOUNDS_LINES] = rec.bounds.header, rec.bounds.lines
+        header[_BOUNDS], arrays[BOUNDS_LINES] = rec.bounds.header, rec.bounds.lines
     _write(path, "reconstruction", arrays, header)
 
 
@@ -136,16 +137,21 @@ open_source = NativeSource
 def read_reconstruction(path: Path, max_bytes: int) -> Reconstruction:
     """Read what :func:`write_reconstruction` wrote."""
     with hdf5.open_hdf5(path) as file:
-        names = (*_RECONSTRUCTION_ARRAYS, _BOUNDS_LINES)
+        names = (*_RECONSTRUCTION_ARRAYS, BOUNDS_LINES)
         header, arrays = _contents(file, "reconstruction", names, (*_RECONSTRUCTION_HEADER, _BOUNDS))
         _required(arrays, "image", 3)
         guard.check_bytes("arrays", sum(array.nbytes for array in arrays.values()), max_bytes)
         stored: dict[str, Any] = {name: array.read(max_bytes=max_bytes) for name, array in arrays.items()}
-        lines, about = stored.pop(_BOUNDS_LINES, None), header.pop(_BOUNDS, None)
-        if (lines is None) != (about is None):
-            raise InputError(f"expected both {_BOUNDS} in the header and {_BOUNDS_LINES}, or none", field=_BOUNDS)
-        bounds = None if about is None else Bounds.from_header(about, lines)
-        return Reconstruction(**header, **stored, bounds=bounds)
+        return Reconstruction(**with_bounds({**header, **stored}))
+
+
+def with_bounds(values: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields of a reconstruction with its bounds put together from their header and their array."""
+    others = {name: value for name, value in values.items() if name not in (_BOUNDS, BOUNDS_LINES)}
+    header, lines = values.get(_BOUNDS), values.get(BOUNDS_LINES)
+    if (header is None) != (lines is None):
+        raise InputError(f"expected {_BOUNDS} in the header and {BOUNDS_LINES}, got one of them", field=_BOUNDS)
+    return others if header is None else {**others, _BOUNDS: Bounds.from_header(header, lines)}
 
 
 def _contents(

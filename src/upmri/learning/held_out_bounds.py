@@ -220,7 +220,8 @@ def bound_slice(calibration: Calibration, key: str, lines: SliceLines, magnitude
         return Bounds.none(confidence, 1, magnitude.shape[-1], reason)
     signal, deviation = model.predict(lines.missing, lines.noise, level)
     limits = torch.zeros(1, magnitude.shape[-1])
-    limits[0, lines.columns] = ((signal + lines.noise).log() + calibration.lines[key] * deviation).exp().sqrt().float()
+    above = calibration.lines[key] * model.scatter(lines) * deviation
+    limits[0, lines.columns] = ((signal + lines.noise).log() + above).exp().sqrt().float()
     of_psnr, of_ssim = image_predictors(model, lines, level, magnitude, support)
     likeness = _limit(calibration.ssim, key, of_ssim)
     return Bounds(

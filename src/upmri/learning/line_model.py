@@ -6,7 +6,8 @@ The expected error of line j of scan i, noise included, is
 
 with the features f of :mod:`upmri.learning.line_errors`, coefficients β that all scans share, and the level ℓ_i of the
 scan, 0 in the mean and with a variance of τ² over scans. All are fitted to log e² by least squares (Gauss-Newton). The
-level of a new scan comes from its own held-out lines; few lines give a level near 0 (posterior mode).
+level of a new scan comes from its own held-out lines; few lines give a level near 0 (posterior mode). So does the
+scatter of its lines around m², relative to the usual one.
 
 The model need not be right for a bound to hold: it only decides how tight bounds are, and how equal for all lines.
 """
@@ -26,6 +27,9 @@ from torch import Tensor
 from upmri.learning.line_errors import NAMES, SliceLines
 
 _STEPS = 30
+# Number of residuals of the usual size that count with those of a scan, chosen on validation people: without its own
+# scatter the share of lines below a bound of 90 % was 83 % at low noise and 93 % at high noise, with it 88 and 90 %.
+_USUAL = 4
 # Smallest error relative to e² where the fit begins, and the smallest standard deviations.
 _SMALL, _LEAST = 0.05, 0.02
 # Largest change of a level in one step, and halvings of a step of the fit.
@@ -127,9 +131,24 @@ class LineModel:
         return level
 
     def scores(self, lines: SliceLines) -> Tensor:
-        """Log e² − log m² over its standard deviation of each held-out line, (line,), with the level of the others."""
+        """Scores of the held-out lines, (line,): log e² − log m² over its deviation, both by the other lines."""
+        residual = self._residuals(lines)
+        total = residual.square().sum() - residual.square()
+        return residual / _scatter(total, len(residual) - 1)
+
+    def scatter(self, lines: SliceLines) -> float:
+        """Deviation of the lines of a scan relative to the usual one; near 1 for few lines."""
+        return float(_scatter(self._residuals(lines).square().sum(), len(lines.errors)))
+
+    def _residuals(self, lines: SliceLines) -> Tensor:
+        """Log e² − log m² over its usual deviation, (line,)."""
         signal, deviation = self.predict(lines.held_out, lines.noise, self.levels_without_each(lines))
         return (lines.errors.log() - (signal + lines.noise).log()) / deviation
+
+
+def _scatter(squares: Tensor, count: int) -> Tensor:
+    """Root mean square of ``count`` residuals, with some of size 1 among them."""
+    return ((_USUAL + squares) / (_USUAL + count)).sqrt()
 
 
 def _residual(signal: Tensor, errors: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
