@@ -18,6 +18,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
+from itertools import groupby
 from pathlib import Path
 
 import torch
@@ -76,7 +77,8 @@ def problems(anatomy: str, count: int, device: torch.device) -> Iterator[Problem
         repeated = [(*found[k % len(found)], anatomy, k // len(found)) for k in range(wanted)]
         for first in range(0, wanted, together):
             scans = [scan_of(*one) for one in repeated[first : first + together]]
-            yield Problem.from_scans(scans, device)
+            for _, same in groupby(scans, lambda scan: scan.kspace.shape):
+                yield Problem.from_scans(list(same), device)
 
 
 def deviations(method: Upmri, problem: Problem, _: Tensor) -> Tensor:

@@ -149,9 +149,11 @@ def with_bounds(values: dict[str, Any]) -> dict[str, Any]:
     """Return the fields of a reconstruction with its bounds put together from their header and their array."""
     others = {name: value for name, value in values.items() if name not in (_BOUNDS, BOUNDS_LINES)}
     header, lines = values.get(_BOUNDS), values.get(BOUNDS_LINES)
-    if (header is None) != (lines is None):
+    if header is None and lines is None:
+        return others
+    if header is None or lines is None:
         raise InputError(f"expected {_BOUNDS} in the header and {BOUNDS_LINES}, got one of them", field=_BOUNDS)
-    return others if header is None else {**others, _BOUNDS: Bounds.from_header(header, lines)}
+    return {**others, _BOUNDS: Bounds.from_header(header, lines)}
 
 
 def _contents(
