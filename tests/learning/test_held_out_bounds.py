@@ -168,6 +168,14 @@ def test_few_lines_and_points_get_no_bound(calibration):
     assert "whole lines" in bound_slices(calibration, sense, flat, sense(flat), 0.9).reasons[0]
 
 
+def test_one_side_of_k_space_gets_no_bound(calibration):
+    problem = scene(4001, rate=1.5)
+    half = problem.lines.clone()
+    half[..., : W // 2 - 8] = False
+    cut = problem.restrict(half)
+    assert "both sides" in bound_slices(calibration, sense, cut, sense(cut), 0.9).reasons[0]
+
+
 def test_the_card_gives_back_the_calibration(calibration):
     again = Calibration.from_card({"bounds": json.loads(json.dumps(calibration.card()))}, "weights")
     assert again.card() == calibration.card()
@@ -184,7 +192,19 @@ def test_a_card_without_bounds_says_what_to_do():
 
 @pytest.mark.parametrize(
     "damage",
-    [{"level": [1]}, {"lines": 3}, {"model": {}}, {"noise": ["a", "b"]}, {"level": [math.nan, 1, 2]}],
+    [
+        {"level": [1]},
+        {"lines": 3},
+        {"model": {}},
+        {"noise": ["a", "b"]},
+        {"level": [math.nan, 1, 2]},
+        {"level": [0.0, 1.0, 0]},
+        {"psnr": {"coefficients": [1.0]}},
+        {"ssim": [1]},
+        {"unknowns": [1.0]},
+        {"psnr": {"coefficients": [1.0], "quantiles": {"0.9": 1.0}}},
+        {"pixels": {"0.9": None}},
+    ],
 )
 def test_a_damaged_card_is_refused(calibration, damage):
     with pytest.raises(InputError, match="damaged"):

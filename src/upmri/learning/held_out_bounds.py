@@ -24,6 +24,7 @@ from upmri.learning.held_out import Reconstruct
 from upmri.learning.line_errors import SliceLines, measure_lines
 from upmri.learning.line_model import LineModel
 from upmri.physics.fourier import ifft1c
+from upmri.physics.partial_fourier import missing_sides
 from upmri.physics.problem import Problem
 from upmri.physics.sense import SenseOperator
 from upmri.physics.simulate import complex_normal
@@ -89,12 +90,22 @@ class Calibration:
                 slices=tuple(values["slices"]),
                 **{name: dict(values[name]) for name in ("lines", "psnr", "ssim", "pixels")},
             )
-            numbers = (*made.level, *made.unknowns, *made.noise, *made.model.coefficients, *made.lines.values())
-            if not all(math.isfinite(number) for number in numbers) or len(made.level) != 3:
-                raise ValueError("expected finite numbers")
-        except (LookupError, TypeError, ValueError) as error:
+            made._check()
+        except (AttributeError, LookupError, TypeError, ValueError) as error:
             raise InputError(f"the calibration of the bounds of {source} is damaged", field="bounds") from error
         return made
+
+    def _check(self) -> None:
+        """Raise an error unless all numbers are there, and finite."""
+        fitted = [part for part in (self.psnr, self.ssim) if part]
+        scores = [value for part in fitted for value in (*part["coefficients"], *part["quantiles"].values())]
+        model = (*self.model.coefficients, self.model.between, self.model.floor, self.model.share)
+        rest = (*self.level, *self.unknowns, *self.noise, *self.lines.values(), *self.pixels.values())
+        if not all(math.isfinite(number) for number in (*scores, *model, *rest)):
+            raise ValueError("expected finite numbers")
+        sizes = [len(self.level), len(self.unknowns), len(self.noise), *(len(part["coefficients"]) for part in fitted)]
+        if sizes != [3, 2, 2] + [4] * len(fitted) or min(*model[-3:], *self.level[1:], *self.unknowns) <= 0:
+            raise ValueError("expected other sizes, and deviations above 0")
 
     def card(self) -> dict[str, Any]:
         """Return the entry of a card."""
@@ -189,7 +200,7 @@ def bound_slices(
         known = ", ".join(calibration.lines)
         raise InputError(f"expected a calibrated confidence ({known}), got {key}", field="confidence")
     operator = problem.operator
-    if not isinstance(operator, SenseOperator) or problem.lines.shape[1] > 1:
+    if not isinstance(operator, SenseOperator) or problem.lines.shape[1] > 1 or any(missing_sides(problem)):
         reason = "bounds were calibrated for scans of whole lines, on both sides of k-space"
         return Bounds.none(confidence, len(image), image.shape[-1], reason)
     support = operator.support

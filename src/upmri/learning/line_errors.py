@@ -23,7 +23,7 @@ NAMES = ("one", "radius", "energy", "gap", "unknowns", "noise", "radius squared"
 """Names of the features of a line."""
 
 _UNKNOWNS = NAMES.index("unknowns")
-# Smallest energy of the noise, whose logarithm is a feature: that of rounding.
+# Smallest energy of noise and errors, of which logarithms are taken: that of rounding.
 _LEAST = 1e-12
 
 
@@ -81,7 +81,7 @@ def measure_lines(reconstruct: Reconstruct, problem: Problem, image: Tensor, tur
     features: list[list[Tensor]] = [[] for _ in range(count)]
     for test in HeldOut.in_turn(problem.with_seeds(0), turns):
         predicted = fft1c(maps * reconstruct(test.inputs)[:, None])
-        error = ((predicted - measured).abs().square().sum((1, 2)) / samples).double().cpu()
+        error = ((predicted - measured).abs().square().sum((1, 2)) / samples).double().cpu().clamp_min(_LEAST)
         known = _features(predicted, test.inputs, noise)
         for index, lines in enumerate(test.lines.lines[:, 0]):
             errors[index].append(error[index, lines])
