@@ -134,10 +134,12 @@ def main() -> None:
     assert "UPMRI_DATA" in os.environ, "UPMRI_DATA names the folder of the anatomies"
     device, models = pick_device(options.device), dict(pair.split("=", 1) for pair in options.model)
     rows: list[dict[str, Any]] = []
+    fitted: dict[str, tuple[int, int]] = {}
     every: dict[str, list[dict[str, Any]]] = {"true": [], "espirit": []}
     for group in options.groups:
         name, anatomy = GROUPS[group]
         prior = load_prior(models.get(name, name), device)
+        fitted[name] = Calibration.from_card(prior.card, prior.source).slices
         for rate in (4, 8):
             scans = [
                 simulate((path, index, rate, anatomy, "true"))
@@ -152,7 +154,7 @@ def main() -> None:
                     print("  " + (row["reason"] or f"{row['psnr']:.1f} dB, bound {row['bounds']['0.9']['psnr']:.1f}"))
     total = [{"name": "all", "maps": maps, **summary(made)} for maps, made in every.items()]
     total.append({"name": "all", "maps": "both", **summary([row for made in every.values() for row in made])})
-    result = {"part": options.part, "samples": options.samples, "rows": [*rows, *total]}
+    result = {"part": options.part, "samples": options.samples, "calibration": fitted, "rows": [*rows, *total]}
     (options.out / "bounds.json").write_text(json.dumps(result, indent=1) + "\n")
     (options.out / "bounds.md").write_text(table([*rows, *total]))
     print(table([*rows, *total]))
