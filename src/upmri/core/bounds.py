@@ -39,7 +39,7 @@ class Bounds:
     lines
         Upper bounds (slice, phase) on the root mean square, over coils and readout, of the difference between a line
         that was not acquired, if it were measured, and its prediction, in the units of the scan. 0 for acquired lines,
-        NaN for slices without a bound.
+        NaN for slices without a bound, and for images that came from a server, which does not send them.
     deviations
         q of the intervals |x| ± q·std of the pixels, where the reconstruction has a standard deviation; None without.
     reasons
