@@ -100,7 +100,7 @@ def main() -> None:
     options = parser.parse_args()
     device = pick_device(options.device)
     prior = load_prior(options.weights, device)
-    anatomy = prior.card["data"].get("anatomy", "head")
+    anatomy = prior.card.get("data", {}).get("anatomy", "head")
     reconstruct = partial(mean_image, for_inference(prior.network))
     drawn = None
     if options.samples > 1:
