@@ -40,6 +40,7 @@ from upmri.physics.simulate import complex_normal
 from upmri.weights.files import load_prior
 
 KEYS = [f"{confidence:g}" for confidence in CONFIDENCES]
+KINDS = {"head": "brains", "torso": "hearts"}
 
 
 @torch.no_grad()
@@ -135,7 +136,7 @@ def main() -> None:
     device, models = pick_device(options.device), dict(pair.split("=", 1) for pair in options.model)
     rows: list[dict[str, Any]] = []
     fitted: dict[str, tuple[int, int]] = {}
-    every: dict[str, list[dict[str, Any]]] = {"true": [], "espirit": []}
+    every: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for group in options.groups:
         name, anatomy = GROUPS[group]
         prior = load_prior(models.get(name, name), device)
@@ -145,14 +146,14 @@ def main() -> None:
                 simulate((path, index, rate, anatomy, "true"))
                 for path, index in slices(group, options.part, options.slices)
             ]
-            for maps, collected in every.items():
+            for maps in ("true", "espirit"):
                 made = [assess(prior, scan, maps, options.samples, device) for scan in scans]
-                collected += made
+                every.setdefault((f"{KINDS[anatomy]}, {rate}×", maps), []).extend(made)
                 rows.append({"name": f"{group}, {rate}×", "maps": maps, **summary(made)})
                 print(json.dumps(rows[-1]), flush=True)
                 for row in made:
                     print("  " + (row["reason"] or f"{row['psnr']:.1f} dB, bound {row['bounds']['0.9']['psnr']:.1f}"))
-    total = [{"name": "all", "maps": maps, **summary(made)} for maps, made in every.items()]
+    total = [{"name": name, "maps": maps, **summary(made)} for (name, maps), made in every.items()]
     total.append({"name": "all", "maps": "both", **summary([row for made in every.values() for row in made])})
     result = {"part": options.part, "samples": options.samples, "calibration": fitted, "rows": [*rows, *total]}
     (options.out / "bounds.json").write_text(json.dumps(result, indent=1) + "\n")
