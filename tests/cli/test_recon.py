@@ -14,10 +14,16 @@ import torch
 
 import upmri
 from upmri.learning.adaptation import AdaptationPlan
+from upmri.learning.held_out_bounds import Calibration
+from upmri.learning.line_model import LineModel
 from upmri.methods.upmri_paper import PaperObjective
 from upmri.physics.epi import correct_ghosts
 from upmri.physics.fourier import fft1c, ifft2c
-from upmri.weights.files import save_weights
+from upmri.weights.files import save_weights, update_card
+
+_FITTED = {"coefficients": [0.0, 0.0, 0.0, 1.0], "quantiles": {"0.9": 1.0}}
+_MODEL = LineModel((-6.0,) + (0.0,) * 6, 1.0, 0.1, 0.3)
+_BOUNDS = Calibration(_MODEL, (0.0, 9.0, 40), (0.1, 99.0), (1e-6, 1.0), {"0.9": 1.0}, _FITTED, _FITTED)
 
 
 def test_recon_by_default_writes_nifti_here(run, scan, tmp_path):
@@ -427,3 +433,18 @@ def test_a_bart_array_by_the_name_that_bart_uses(run, scan, tmp_path, one_line):
     run("recon", "bkus", "-m", "zero-filled", "-q")
     assert (tmp_path / "bkus.nii.gz").exists()
     one_line(run("recon", "bkus", "-o", "bkus.cfl", "--overwrite", "-m", "zero-filled", code=2), "bkus.cfl")
+
+
+def test_bounds_are_a_line_and_an_entry(run, scan, tmp_path, apples, one_line):
+    done = run("recon", "scan.h5", "-m", "upmri", "--bounds", code=2)
+    assert "calibrate_bounds.py" in done.stderr
+    model = update_card(apples, tmp_path / "bounded.safetensors", bounds=_BOUNDS.card())
+    done = run("recon", "scan.h5", "-m", "upmri", "--model", model, "--bounds")
+    line = done.stdout.splitlines()[-1]
+    assert line.startswith("at least ")
+    assert line.endswith("with 90 % confidence, if this scan is like those the prior was learnt from")
+    done = run("recon", "scan.h5", "-m", "upmri", "--model", model, "--bounds", "--json", "--overwrite")
+    (result,) = json.loads(done.stdout)
+    assert len(result["bounds"]["psnr"]) == 3
+    assert result["bounds"]["sentence"] == line
+    one_line(run("recon", "scan.h5", "-m", "sense", "--bounds", code=2), "bounds", "not a setting of sense")

@@ -129,6 +129,18 @@ def test_images_are_sorted_and_have_a_geometry():
     assert (rec.name, rec.seconds) == ("scan", 1.5)
 
 
+def test_bounds_are_those_of_all_slices():
+    def about(psnr):
+        header = {"confidence": 0.9, "psnr": [psnr], "ssim": [0.9], "deviations": None, "reasons": [""]}
+        return ismrmrd.Meta({"UPMRI": json.dumps({"bounds": {**header, "sentence": "…"}})}).serialize()
+
+    rec = client.combine_images([image(1, about(31.0)), image(0, about(30.0))], "scan", 0.0)
+    assert rec.bounds.psnr == (30.0, 31.0)
+    assert bool(rec.bounds.lines.isnan().all())
+    assert rec.settings == {"bounds": True}
+    assert client.combine_images([image(0, about(30.0)), image(1)], "scan", 0.0).bounds is None
+
+
 def test_complex_images_and_deviations():
     several = [image(n, kind=kind) for kind in (series.MAGNITUDE, series.COMPLEX, series.DEVIATION) for n in (0, 1)]
     rec = client.combine_images(several, "scan", 0.0)

@@ -47,7 +47,7 @@ def test_frames_together_are_the_series_of_a_file(scan, sources):
     expected = upmri.reconstruct(scan, "tv-t", steps=5, device="cpu").image
     assert [(one.frame, one.index) for one in made] == [(number, 0) for number in range(FRAMES)]
     assert (torch.stack([one.image for one in made]) - expected).abs().max() <= 1e-5 * expected.abs().max()
-    assert all(one.std is None and one.empty == {} for one in made)
+    assert all(one.std is None and one.found == {} for one in made)
     alone = upmri.reconstruct(scan[0], "tv-t", steps=5, device="cpu").image[0]
     assert (alone - expected[0]).abs().max() > 1e-2 * expected.abs().max()  # frames do matter
 
@@ -63,7 +63,7 @@ def test_images_that_were_made_are_left_out(sources):
 def test_a_frame_without_samples_is_named(sources, make_head, make_xml):
     empty = HeldSource(Known(make_xml(HEIGHT, WIDTH)), [(make_head(5, COILS, HEIGHT), bytes(8 * COILS * HEIGHT))])
     made = list(make_images(session("tv-t", steps=2), [*sources[:2], empty]))
-    assert [bool(one.empty) for one in made] == [False, False, True]
+    assert [bool(one.found) for one in made] == [False, False, True]
     assert made[2].image.abs().max() == 0
 
 

@@ -152,6 +152,7 @@ def test_an_order_cannot_be_changed_behind_ones_back():
         ({"samples": 2}, True),
         ({"steps": 5}, True),
         ({"adapt": True}, True),
+        ({"bounds": True}, True),
     ],
 )
 def test_settings_that_mean_long_work(settings, long):
@@ -160,4 +161,6 @@ def test_settings_that_mean_long_work(settings, long):
 
 def test_every_setting_reaches_the_method():
     asked = {"samples": 2, "adapt": True, "adapt_steps": 7, "mirrors": True, "refine_maps": True}
+    assert Order(method="upmri", **asked).settings == asked
+    asked = {"bounds": True, "confidence": 0.8}
     assert Order(method="upmri", **asked).settings == asked

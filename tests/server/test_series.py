@@ -8,6 +8,7 @@ import ismrmrd
 import numpy as np
 import pytest
 
+from upmri.core.bounds import NOT_COVERED
 from upmri.server.assemble import Frame
 from upmri.server.limits import Limits
 from upmri.server.series import NOTICE, Series
@@ -104,6 +105,15 @@ def test_each_image_says_what_was_wrong_with_its_own_frame(frame, pixels):
     )
     assert wrong["left_out_coils"] == [3]
     assert "left_out_coils" not in good
+
+
+def test_bounds_are_in_the_attributes_with_what_they_do_not_cover(frame, pixels):
+    made = Series("upmri", keep_phase=False)
+    bounds = {"confidence": 0.9, "psnr": [31.2], "sentence": "at least 31.2 dB with 90 % confidence"}
+    found = answer() | {"found": {"bounds": bounds}}
+    meta = ismrmrd.Meta.deserialize(read(made.messages(frame, found, [pixels.data])[0]).text)
+    assert meta["UPMRI_bounds"] == f"{bounds['sentence']}. {NOT_COVERED}"
+    assert json.loads(meta["UPMRI"])["bounds"] == bounds
 
 
 def test_a_coil_that_is_left_out_is_named_once():

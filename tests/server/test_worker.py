@@ -12,11 +12,15 @@ import pytest
 import upmri
 from upmri import InputError
 from upmri.learning.adaptation import Adapted
+from upmri.learning.held_out_bounds import Calibration
+from upmri.learning.line_model import LineModel
 from upmri.methods.upmri import Upmri
 from upmri.server import link
 from upmri.server.limits import Limits
 from upmri.server.wire import Incoming
 from upmri.server.worker import FrameWorker
+from upmri.weights.catalogue import find_weights
+from upmri.weights.files import update_card
 
 GUARD = 60  # seconds after which a failing test stops to wait
 JOB = {
@@ -92,6 +96,19 @@ def test_weights_adapted_to_the_first_frame_serve_the_others(ask, frame, monkeyp
     assert calls == [1]
     ask(JOB | {"begins": False, "method": "upmri", "settings": {"model": "brain"}}, [[], [], heads, bodies])
     assert calls == [1]
+
+
+def test_bounds_are_part_of_the_answer(ask, frame, tmp_path):
+    xml, heads, bodies = frame
+    fitted = {"coefficients": [0.0, 0.0, 0.0, 1.0], "quantiles": {"0.9": 1.0}}
+    model = LineModel((-6.0,) + (0.0,) * 6, 1.0, 0.1, 0.3)
+    known = Calibration(model, (0.0, 99.0, 40), (0.01, 99.0), (1e-6, 9.0), {"0.9": 1.0}, fitted, fitted)
+    weights = update_card(find_weights("brain"), tmp_path / "bounded.safetensors", bounds=known.card())
+    job = JOB | {"method": "upmri", "settings": {"model": str(weights), "bounds": True}}
+    [(answer, _)] = ask(job, [[xml], [], [], [], [], heads, bodies])
+    found = answer["found"]["bounds"]
+    assert found["sentence"].startswith("at least " if found["reasons"] == [""] else "no bound")
+    assert len(found["psnr"]) == 1
 
 
 @pytest.mark.filterwarnings("ignore:maps")  # noise has no maps that explain it

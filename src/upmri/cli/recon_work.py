@@ -223,6 +223,7 @@ def summary(path: Path, destination: Path, rec: Reconstruction) -> dict[str, Any
         "slices": len(rec),
         "seconds": round(rec.seconds, 3),
     }
+    found |= {} if rec.bounds is None else {"bounds": rec.bounds.summary}
     return found if rec.reference is None else found | evaluate(rec)
 
 

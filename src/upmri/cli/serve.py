@@ -138,6 +138,7 @@ def stream_scan(
     damping: Annotated[
         float | None, typer.Option("--lambda", help="Regularisation; from the noise by default.")
     ] = None,
+    bounds: Annotated[bool, typer.Option("--bounds", help="Bound the error, as `upmri recon --bounds` does.")] = False,
     target: Annotated[Path | None, typer.Option("--out", "-o", help="File to write, as in `upmri recon`.")] = None,
     keep_phase: Annotated[bool, typer.Option("--complex", help="Keep the phase in NIfTI.")] = False,
     wait: Annotated[float, typer.Option(help="Seconds to wait for the next message of the server.")] = 600.0,
@@ -176,6 +177,7 @@ def stream_scan(
     config["token"] = read_token(token_file)
     progress = ("image ", RECEIVED, WORKING)  # texts that the bar makes needless
     config |= {"mirrors": mirrors or None, "samples": samples, "seed": seed, "complex": phase}
+    config["bounds"] = bounds or None
     rec = client.stream(
         scan,
         client.address(to),
@@ -191,7 +193,10 @@ def stream_scan(
     if as_json:
         facts = {"scan": str(scan), "out": str(destination), "method": rec.method, "settings": rec.settings}
         more = {"versions": rec.versions, "slices": len(rec), "seconds": round(rec.seconds, 3)}
+        more |= {} if rec.bounds is None else {"bounds": rec.bounds.summary}
         typer.echo(json.dumps(facts | more, indent=2))
     elif not quiet:
         images = f"{len(rec)} image{'s' * (len(rec) != 1)}"
         console.say(f"{destination}: {images} by {rec.method or method} from {to} in {rec.seconds:.1f} s")
+        if rec.bounds is not None:
+            console.say(rec.bounds.sentence)

@@ -15,6 +15,7 @@ from typing import Any
 from torch import Tensor
 
 from upmri.core import fields, geometry, ports
+from upmri.core.bounds import Bounds
 from upmri.core.errors import InputError
 from upmri.core.fields import Settings
 
@@ -147,6 +148,8 @@ class Reconstruction:
         readout, phase).
     reference
         The reference image of the scan, if it has one.
+    bounds
+        Bounds on the error with the probability that they hold, if they were asked for.
     method, settings, seconds
         Name of the method, all its settings, and the wall-clock time it took.
     versions
@@ -168,6 +171,7 @@ class Reconstruction:
     samples: Tensor | None = None
     std: Tensor | None = None
     reference: Tensor | None = None
+    bounds: Bounds | None = None
     method: str = ""
     settings: Settings = field(default_factory=dict)
     seconds: float = 0.0
@@ -188,6 +192,8 @@ class Reconstruction:
         if std is not None and bool(((std.real < 0) | (std.imag != 0)).any()):
             raise InputError("expected real values ≥ 0", field="std")
         versions = fields.settings("versions", self.versions)
+        if self.bounds is not None and self.bounds.lines.shape != (image.shape[0], image.shape[2]):
+            raise InputError(f"expected bounds of {image.shape[0]} slices of {image.shape[2]} lines", field="bounds")
         _set(
             self,
             image=image,
@@ -215,7 +221,7 @@ class Reconstruction:
             f"by {self.method or 'an unknown method'} in {self.seconds:.3g} s\n"
             f"  samples: {samples}, {_yes_or_no(known)}\n"
             f"  spacing: {_millimetres(self.spacing)}"
-        )
+        ) + ("" if self.bounds is None else f"\n  {self.bounds}")
 
     def save(self, path: str | Path, *, overwrite: bool = False, complex: bool = False) -> Path:  # noqa: A002
         """Write the image in the format of the path's suffix; ``complex`` keeps the phase where it is optional."""

@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from upmri.core import geometry
+from upmri.core.bounds import NOT_COVERED
 from upmri.core.errors import InputError
 from upmri.core.scan import Reconstruction
 from upmri.formats.label import describe
@@ -36,6 +37,7 @@ _IMPLEMENTATION = "2.25.73687585012884687080705623066022631430"  # names UPMRI a
 _MARK = b"\x02\x00\x12\x00UI\x2c\x00" + _IMPLEMENTATION.encode() + b"\x00"  # as it is stored, 44 bytes long
 _WARNING = "NOT FOR CLINICAL USE"
 _WHITE = 2**16 - 1
+_COMMENT = 2000  # letters about bounds; a comment holds 10240
 _LONGEST = 2**16 - 1  # rows or columns
 _MOST_BYTES = 2**32 - 2  # of one element
 
@@ -181,6 +183,8 @@ def _about(rec: Reconstruction, *, located: bool) -> dict[str, str]:
     comments = [f"{_WARNING}.", "Reconstructed from undersampled k-space."]
     comments += [] if located else ["Position and orientation are not known: axial from the origin on."]
     comments += [] if rec.spacing else ["Voxel size is not known: 1 mm."]
+    if rec.bounds is not None:
+        comments.append(f"PSNR {_plain(rec.bounds.sentence)}. {NOT_COVERED}"[:_COMMENT])
     now = datetime.now()
     return {
         "SeriesDescription": _description(rec.method),

@@ -3,18 +3,21 @@
 The root carries the attributes ``upmri`` ("scan" or "reconstruction") and ``version``. Arrays are datasets under the
 names of their fields, absent when the field is None; everything else is one JSON text, the dataset ``header``. Arrays
 are chunked by their first axis and checksummed, not compressed: one slice is one read, and a flipped bit is an error.
+Bounds of a reconstruction are the entry ``bounds`` of the header and the dataset ``bounds_lines``.
 """
 
 from __future__ import annotations
 
 import io
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from torch import Tensor
 
+from upmri.core.bounds import Bounds
 from upmri.core.errors import InputError
 from upmri.core.scan import Reconstruction, Scan
 from upmri.formats import atomic, guard, hdf5
@@ -26,7 +29,9 @@ _SCAN_ARRAYS = ("kspace", "mask", "maps", "reference")
 _SCAN_HEADER = ("noise", "spacing", "name", "meta")
 _RECONSTRUCTION_ARRAYS = ("image", "samples", "std", "reference")
 _RECONSTRUCTION_HEADER = ("method", "settings", "seconds", "versions", "spacing", "name", "meta")
-_LATER = {"versions"}  # which the first files do not have
+BOUNDS_LINES = "bounds_lines"
+_BOUNDS = "bounds"
+_LATER = {"versions", _BOUNDS}  # which the first files, or files without bounds, do not have
 
 
 def write_scan(scan: Scan, path: Path, *, overwrite: bool = False) -> Path:
@@ -34,28 +39,30 @@ def write_scan(scan: Scan, path: Path, *, overwrite: bool = False) -> Path:
     if path.suffix.lower() != ".h5":
         raise InputError("expected a name that ends in .h5 for a scan", path=path)
     with atomic.staged(path, overwrite=overwrite) as stage:
-        _write(scan, stage, "scan", _SCAN_ARRAYS, _SCAN_HEADER)
+        arrays = {name: getattr(scan, name) for name in _SCAN_ARRAYS}
+        _write(stage, "scan", arrays, {name: getattr(scan, name) for name in _SCAN_HEADER})
     return path
 
 
 def write_reconstruction(rec: Reconstruction, path: Path) -> None:
     """Write all of a reconstruction to ``path``, so that :func:`read_reconstruction` gives back the same."""
-    _write(rec, path, "reconstruction", _RECONSTRUCTION_ARRAYS, _RECONSTRUCTION_HEADER)
+    header: dict[str, Any] = {name: getattr(rec, name) for name in _RECONSTRUCTION_HEADER}
+    arrays: dict[str, Tensor | None] = {name: getattr(rec, name) for name in _RECONSTRUCTION_ARRAYS}
+    if rec.bounds is not None:
+        header[_BOUNDS], arrays[BOUNDS_LINES] = rec.bounds.header, rec.bounds.lines
+    _write(path, "reconstruction", arrays, header)
 
 
-def _write(
-    item: Scan | Reconstruction, path: Path, kind: str, arrays: tuple[str, ...], fields: tuple[str, ...]
-) -> None:
+def _write(path: Path, kind: str, arrays: Mapping[str, Tensor | None], fields: Mapping[str, Any]) -> None:
     import h5py
 
-    header = json.dumps({name: getattr(item, name) for name in fields}).encode()
+    header = json.dumps(fields).encode()
     if len(header) > _HEADER_BYTES:
         raise InputError(f"expected at most {_HEADER_BYTES} bytes as JSON, got {len(header)}", field="meta")
     with _Sink(path) as sink, h5py.File(sink, "w") as file:
         file.attrs["upmri"], file.attrs["version"] = np.bytes_(kind), VERSION
         file["header"] = np.bytes_(header)
-        for name in arrays:
-            tensor: Tensor | None = getattr(item, name)
+        for name, tensor in arrays.items():
             if tensor is not None:
                 chunks = (1, *tensor.shape[1:])
                 file.create_dataset(name, data=tensor.numpy(), chunks=chunks, fletcher32=True)
@@ -130,11 +137,23 @@ open_source = NativeSource
 def read_reconstruction(path: Path, max_bytes: int) -> Reconstruction:
     """Read what :func:`write_reconstruction` wrote."""
     with hdf5.open_hdf5(path) as file:
-        header, arrays = _contents(file, "reconstruction", _RECONSTRUCTION_ARRAYS, _RECONSTRUCTION_HEADER)
+        names = (*_RECONSTRUCTION_ARRAYS, BOUNDS_LINES)
+        header, arrays = _contents(file, "reconstruction", names, (*_RECONSTRUCTION_HEADER, _BOUNDS))
         _required(arrays, "image", 3)
         guard.check_bytes("arrays", sum(array.nbytes for array in arrays.values()), max_bytes)
         stored: dict[str, Any] = {name: array.read(max_bytes=max_bytes) for name, array in arrays.items()}
-        return Reconstruction(**header, **stored)
+        return Reconstruction(**with_bounds({**header, **stored}))
+
+
+def with_bounds(values: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields of a reconstruction with its bounds put together from their header and their array."""
+    others = {name: value for name, value in values.items() if name not in (_BOUNDS, BOUNDS_LINES)}
+    header, lines = values.get(_BOUNDS), values.get(BOUNDS_LINES)
+    if header is None and lines is None:
+        return others
+    if header is None or lines is None:
+        raise InputError(f"expected {_BOUNDS} in the header and {BOUNDS_LINES}, got one of them", field=_BOUNDS)
+    return {**others, _BOUNDS: Bounds.from_header(header, lines)}
 
 
 def _contents(

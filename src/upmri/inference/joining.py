@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from upmri.core.bounds import Bounds
 from upmri.core.scan import Reconstruction
 
 _BY_SLICE = ("empty_slices", "normalised_maps")
@@ -35,12 +36,14 @@ def join_reconstructions(parts: Sequence[Reconstruction]) -> Reconstruction:
     if rated:
         worst = max(rated, key=lambda found: found["maps_unexplained"])
         settings |= {key: worst[key] for key in ("maps_from", "maps_unexplained", "maps_quality") if key in worst}
+    bounds = [part.bounds for part in parts if part.bounds is not None]
     return replace(
         first,
         image=torch.cat([part.image for part in parts]),
         samples=_cat([part.samples for part in parts], 1),
         std=_cat([part.std for part in parts], 0),
         reference=_cat([part.reference for part in parts], 0),
+        bounds=Bounds.join(bounds) if len(bounds) == len(parts) else None,
         settings=settings,
         seconds=sum(part.seconds for part in parts),
     )

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from upmri.core.bounds import Bounds
 from upmri.core.parallel import in_threads
 from upmri.core.scan import Scan
 from upmri.core.stages import stage
@@ -102,7 +103,8 @@ class Session:
         made = joined([self._estimate(list(same)) for _, same in groupby(full, kind)])
         if bool(sampled.all()):
             return made
-        return Estimate(*(_among(sampled, part) for part in (made.image, made.samples, made.std)))  # type: ignore[arg-type]
+        image, samples, std = (_among(sampled, part) for part in (made.image, made.samples, made.std))
+        return Estimate(image, samples, std, _bounds_among(sampled, made.bounds))  # type: ignore[arg-type]
 
     @torch.no_grad()
     def _estimate(self, scans: Sequence[Scan]) -> Estimate:
@@ -150,6 +152,7 @@ def joined(parts: Sequence[Estimate]) -> Estimate:
         torch.cat([part.image for part in parts]),
         _join([part.samples for part in parts], counts, 1),
         _join([part.std for part in parts], counts, 0),
+        _join_bounds(parts),
     )
 
 
@@ -158,15 +161,22 @@ def in_order(estimate: Estimate, numbers: Sequence[int]) -> Estimate:
     if list(numbers) == sorted(numbers):
         return estimate
     at = torch.tensor(numbers).argsort()
-    samples, std = estimate.samples, estimate.std
-    return Estimate(estimate.image[at], None if samples is None else samples[:, at], None if std is None else std[at])
+    samples, std, bounds = estimate.samples, estimate.std, estimate.bounds
+    return Estimate(
+        estimate.image[at],
+        None if samples is None else samples[:, at],
+        None if std is None else std[at],
+        None if bounds is None else bounds.take(at.tolist()),
+    )
 
 
 def in_units_of_the_data(made: Estimate, problem: Problem) -> Estimate:
     """The estimate times the scale of its problem, on the CPU."""
     scale = problem.scale[:, None, None]
     parts = (made.image, made.samples, made.std)
-    return Estimate(*(None if part is None else (part * scale).cpu() for part in parts))  # type: ignore[arg-type]
+    image, samples, std = (None if part is None else (part * scale).cpu() for part in parts)
+    bounds = None if made.bounds is None else made.bounds.scaled(problem.scale)
+    return Estimate(image, samples, std, bounds)  # type: ignore[arg-type]
 
 
 def _join(parts: Sequence[Tensor | None], counts: Sequence[int], axis: int) -> Tensor | None:
@@ -179,6 +189,29 @@ def _join(parts: Sequence[Tensor | None], counts: Sequence[int], axis: int) -> T
         for part, count in zip(parts, counts, strict=True)
     ]
     return torch.cat(filled, axis)
+
+
+def _join_bounds(parts: Sequence[Estimate]) -> Bounds | None:
+    """Bounds of consecutive slices; those without samples have none, and a reason."""
+    known = next((part.bounds for part in parts if part.bounds is not None), None)
+    if known is None:
+        return None
+    return Bounds.join(
+        [part.bounds or _nothing_sampled(known, len(part.image), part.image.shape[-1]) for part in parts]
+    )
+
+
+def _bounds_among(sampled: Tensor, bounds: Bounds | None) -> Bounds | None:
+    """Put the bounds of slices in their places among slices without samples."""
+    if bounds is None:
+        return None
+    nothing = _nothing_sampled(bounds, 1, bounds.lines.shape[1])
+    each = iter(range(len(bounds)))
+    return Bounds.join([bounds.take([next(each)]) if there else nothing for there in sampled.tolist()])
+
+
+def _nothing_sampled(bounds: Bounds, slices: int, width: int) -> Bounds:
+    return Bounds.none(bounds.confidence, slices, width, "nothing was sampled")
 
 
 def _sampled(scan: Scan) -> Tensor:

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
+from upmri.core.bounds import Bounds
 from upmri.physics.problem import Problem
 
 
@@ -24,11 +25,14 @@ class Estimate:
         Draws (n, slice, H, W), where several were made.
     std
         Standard deviation of the magnitude, (slice, H, W).
+    bounds
+        Bounds on the error, where they were asked for.
     """
 
     image: Tensor
     samples: Tensor | None = None
     std: Tensor | None = None
+    bounds: Bounds | None = None
 
 
 @dataclass(frozen=True)
@@ -47,7 +51,10 @@ class Objective(ABC):
         """Loss of each slice, (slice,)."""
 
     def calibrate(self, network: nn.Module, problems: Iterable[Problem]) -> dict[str, Any]:  # noqa: ARG002
-        """Values fitted on validation scans, without their reference, when training has ended."""
+        """Values for the card, fitted on validation scans when training has ended.
+
+        ``problems`` can be gone through several times.
+        """
         return {}
 
 

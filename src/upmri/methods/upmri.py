@@ -20,6 +20,9 @@ from upmri.flow.objective import no_filter, projected_loss
 from upmri.flow.path import TimeLaw, interpolate
 from upmri.learning.adaptation import AdaptationPlan, Adapted, adapt_to
 from upmri.learning.bootstrap import bootstrap_errors, deviation
+from upmri.learning.conformal import CONFIDENCES
+from upmri.learning.fit_bounds import fit_bounds
+from upmri.learning.held_out_bounds import Calibration, bound_slices
 from upmri.learning.lines import LineSplit
 from upmri.learning.partition import energy
 from upmri.learning.spread import fit_spread, scale_errors
@@ -40,6 +43,7 @@ _ROUGH = 8
 # Smallest error that scales the loss, relative to the energy of the signal: below it is rounding, as in a simulation
 # without noise.
 _LEAST = 1e-4
+_NOT_CALIBRATED = ("adapt", "mirrors", "refine_maps")  # with them the errors are others than those of the bounds
 # Split where weights are adapted: more input lines than in training, since the image has all of them as input.
 ADAPTATION_SPLIT = LineSplit(loss=(0.02, 0.15))
 
@@ -138,8 +142,9 @@ class UpmriObjective(Objective):
         return problem.sigma * torch.exp(self.sigma_jitter * off).to(problem.sigma)
 
     def calibrate(self, network: nn.Module, problems: Iterable[Problem]) -> dict[str, Any]:
-        """Fit the factor of the bootstrap's errors on held-out lines."""
-        return {"spread": fit_spread(partial(mean_image, network), problems)}
+        """Fit the factor of the bootstrap's errors, and bounds on the error where there are enough scans of lines."""
+        reconstruct = partial(mean_image, network)
+        return {"spread": fit_spread(reconstruct, problems)} | fit_bounds(reconstruct, problems)
 
 
 @dataclass(frozen=True)
@@ -172,6 +177,11 @@ class Upmri(Learned):
     partial_fourier
         Whether to use the expected phase where one side of k-space was not acquired
         (:mod:`upmri.physics.partial_fourier`).
+    bounds
+        Whether to bound the error by held-out lines, for four further reconstructions
+        (:mod:`upmri.learning.held_out_bounds`); not with ``adapt``, ``mirrors`` or ``refine_maps``.
+    confidence
+        Probability of each bound, 0.8, 0.9 or 0.95.
     precision
         Number format of the U-Net: ``auto``, 16 bits where the processor has instructions for them, which changes an
         image by less than 0.02 dB; or ``fp32``.
@@ -192,6 +202,8 @@ class Upmri(Learned):
     mirrors: bool = False
     refine_maps: bool = False
     partial_fourier: bool = True
+    bounds: bool = False
+    confidence: float = 0.9
     precision: str = "auto"
 
     def __post_init__(self) -> None:
@@ -204,6 +216,11 @@ class Upmri(Learned):
                 raise InputError("are for draws along the flow; set samples above 1, too", field="steps")
         if self.precision not in ("auto", "fp32"):
             raise InputError(f"expected auto or fp32, got {self.precision!r}", field="precision")
+        changed = next((name for name in _NOT_CALIBRATED if self.bounds and getattr(self, name)), None)
+        if changed is not None:
+            raise InputError(f"were calibrated without {changed}; leave one of them out", field="bounds")
+        if self.confidence not in CONFIDENCES:
+            raise InputError(f"expected one of {CONFIDENCES}, got {self.confidence!r}", field="confidence")
         if not LAST < self.start <= 1:
             raise InputError(f"expected a time between {LAST} and 1, got {self.start}", field="start")
 
@@ -239,9 +256,19 @@ class Upmri(Learned):
         return mean_image(network, self._prepared(network, problem))
 
     def __call__(self, problem: Problem) -> Estimate:
-        """The posterior mean, with images around it and their deviation if ``samples`` is above 1."""
+        """The posterior mean, with images around it and their deviation if ``samples`` is above 1, and bounds."""
+        calibration = Calibration.from_card(self.prior.card, self.prior.source) if self.bounds else None
         network = self._network(problem)
         problem = self._prepared(network, problem)
+        made = self._estimate(network, problem)
+        if calibration is None:
+            return made
+        bounds = bound_slices(calibration, partial(mean_image, network), problem, made.image, self.confidence)
+        if made.std is None or self.steps is not None:  # the deviation of the flow's draws was not calibrated
+            bounds = replace(bounds, deviations=None)
+        return replace(made, bounds=bounds)
+
+    def _estimate(self, network: Predictor, problem: Problem) -> Estimate:
         mean = mean_image(network, problem)
         if self.samples == 1:
             return Estimate(mean)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import socket
 import ssl
 import threading
@@ -18,6 +19,7 @@ import torch
 from numpy.typing import NDArray
 
 from upmri.core import geometry
+from upmri.core.bounds import Bounds
 from upmri.core.errors import InputError
 from upmri.core.scan import Reconstruction
 from upmri.formats import stack
@@ -161,10 +163,15 @@ def combine_images(found: list[Message], name: str, seconds: float) -> Reconstru
         raise InputError("the server sent images of different sizes")
     deviations = stacks.get(series.DEVIATION)
     settings = _settings(magnitudes[0])
+    width = stacks[series.MAGNITUDE][0].shape[1]
+    bounds = [_settings(magnitudes[i]).get("bounds") for i in order]
+    given = [Bounds.from_header(one, torch.full((1, width), math.nan)) for one in bounds if isinstance(one, dict)]
+    settings |= {"bounds": True} if given else {}
     spacing, meta = _place([magnitudes[i].head for i in order], counters[order])
     return Reconstruction(
         image=torch.from_numpy(np.stack(stacks.get(series.COMPLEX, stacks[series.MAGNITUDE]))),
         std=None if deviations is None else torch.from_numpy(np.stack(deviations)),
+        bounds=Bounds.join(given) if len(given) == len(order) else None,
         method=str(settings.pop("method", "")),
         versions={"upmri": str(settings.pop("version"))} if "version" in settings else {},
         settings=settings,

@@ -9,6 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
+from upmri.core.bounds import Bounds
 from upmri.core.errors import InputError
 from upmri.core.scan import Scan
 from upmri.inference.scan_session import Session
@@ -30,6 +31,8 @@ class Made:
         Image (readout, phase) and, if there is one, its standard deviation.
     seconds
         Time of the reconstruction; of frames together, an equal share for each.
+    bounds
+        Bounds on the error of the image, if they were asked for.
     """
 
     frame: int
@@ -38,11 +41,13 @@ class Made:
     image: Tensor
     std: Tensor | None
     seconds: float
+    bounds: Bounds | None = None
 
     @property
-    def empty(self) -> dict[str, Any]:
-        """The finding that the slice has no samples, if it has none."""
-        return {} if bool(self.scan.mask.any()) else {"empty_slices": [0]}
+    def found(self) -> dict[str, Any]:
+        """What is to be said of this image alone: that its slice has no samples, and bounds on its error."""
+        empty = {} if bool(self.scan.mask.any()) else {"empty_slices": [0]}
+        return empty if self.bounds is None else empty | {"bounds": self.bounds.summary}
 
 
 def make_images(session: Session, sources: Sequence[HeldSource], skip: int = 0) -> Iterator[Made]:
@@ -68,4 +73,5 @@ def make_images(session: Session, sources: Sequence[HeldSource], skip: int = 0) 
         for frame, scan in enumerate(scans):
             if index * len(sources) + frame >= skip:
                 std = None if made.std is None else made.std[frame]
-                yield Made(frame, index, scan, made.image[frame], std, seconds)
+                bounds = None if made.bounds is None else made.bounds.take([frame])
+                yield Made(frame, index, scan, made.image[frame], std, seconds, bounds)

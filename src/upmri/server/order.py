@@ -25,7 +25,8 @@ from upmri.weights.catalogue import available
 _DEFAULTS = ("", "default", "openrecon")
 _COSTLY = ("samples", "steps", "adapt_steps")  # settings that have a limit
 _SETTINGS = (
-    "model", "steps", "samples", "adapt", "adapt_steps", "mirrors", "refine_maps", "damping", "partial_fourier"
+    "model", "steps", "samples", "adapt", "adapt_steps", "mirrors", "refine_maps", "damping", "partial_fourier",
+    "bounds", "confidence",
 )  # fmt: skip
 _SHOWN = 80  # letters of what a client sent, in a message
 
@@ -44,6 +45,8 @@ class Order(BaseModel):
     mirrors: bool | None = None
     refine_maps: bool | None = None
     partial_fourier: bool | None = None
+    bounds: bool | None = None
+    confidence: float | None = Field(default=None, gt=0, lt=1)
     damping: float | None = Field(default=None, gt=0, le=1e6)
     seed: int = Field(default=0, ge=0, lt=2**63)
     complex: bool = False
@@ -61,8 +64,8 @@ class Order(BaseModel):
 
     @property
     def long(self) -> bool:
-        """Whether it asks for more work than one slice by the method: samples, steps, training, frames together."""
-        return bool(self.adapt) or any(name in self.settings for name in _COSTLY) or self.dynamic
+        """Whether it asks for more than one slice by the method: samples, steps, training, bounds, frames together."""
+        return bool(self.adapt or self.bounds) or any(name in self.settings for name in _COSTLY) or self.dynamic
 
 
 def parse_order(text: str, default: Order, allowed: tuple[str, ...], limits: Limits, token: str | None = None) -> Order:

@@ -13,6 +13,7 @@ import ismrmrd
 import numpy as np
 from numpy.typing import NDArray
 
+from upmri.core.bounds import NOT_COVERED
 from upmri.core.version import __version__
 from upmri.server import wire
 from upmri.server.assemble import Frame
@@ -113,6 +114,8 @@ class Series:
             "UPMRI": json.dumps(settings, sort_keys=True),
             "UPMRI_notice": NOTICE,
         }
+        if "bounds" in answer["found"]:
+            attributes["UPMRI_bounds"] = f"{answer['found']['bounds']['sentence']}. {NOT_COVERED}"
         if "sha256" in self._settings:
             attributes["UPMRI_weights_sha256"] = self._settings["sha256"]
         if answer["volume"]:

@@ -117,7 +117,7 @@ class FrameWorker:
                 "frame": one.frame,
                 "index": one.index,
                 "settings": {name: value for name, value in session.settings.items() if name not in found},
-                "found": {name: value for name, value in found.items() if name != "empty_slices"} | one.empty,
+                "found": {name: value for name, value in found.items() if name != "empty_slices"} | one.found,
                 "place": one.scan.meta.get("geometry"),
                 "spacing": one.scan.spacing,
                 "volume": source.volume,

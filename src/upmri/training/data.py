@@ -10,6 +10,7 @@ import hashlib
 import warnings
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -47,6 +48,17 @@ class Batches(Protocol):
     def all(self, size: int) -> Iterator[Problem]:
         """Yield all of the data once, always the same."""
         ...
+
+
+@dataclass(frozen=True)
+class AllSlices:
+    """All of some data in batches of one size, as often as wanted."""
+
+    slices: Batches
+    size: int
+
+    def __iter__(self) -> Iterator[Problem]:
+        return self.slices.all(self.size)
 
 
 class PreparedSlices:

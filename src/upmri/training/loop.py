@@ -23,7 +23,7 @@ from upmri.methods.learned import Learned
 from upmri.methods.registry import find_method
 from upmri.training import checkpoint
 from upmri.training.config import TrainConfig, read_config
-from upmri.training.data import Batches, PreparedSlices
+from upmri.training.data import AllSlices, Batches, PreparedSlices
 from upmri.training.description import training_card
 from upmri.training.distributed import PassNetwork, Process
 from upmri.training.interrupt import SignalWatch, TrainingInterrupted
@@ -236,7 +236,7 @@ class _Run:
             if self.validation is not None:
                 self.network.load_state_dict(weights)
                 with torch.no_grad():
-                    card |= self.objective.calibrate(self.network.eval(), self.validation.all(self.config.batch))
+                    card |= self.objective.calibrate(self.network.eval(), AllSlices(self.validation, self.config.batch))
             save_weights(target, weights, self.config.method, self.objective, card)
         self.process.wait()
         return target

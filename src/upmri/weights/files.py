@@ -111,3 +111,10 @@ def save_weights(
         # `save_file` would make a file that only its owner can read.
         stage.write_bytes(serialise(half, metadata={"upmri": json.dumps(header)}))
     return path
+
+
+def update_card(path: Path, target: Path, **entries: Any) -> Path:
+    """Write weights to ``target``, which may be their own file, with other entries of the card, such as ``bounds``."""
+    prior = load_prior(path)
+    kept = {key: value for key, value in prior.card.items() if key not in ("format", "method", "objective")}
+    return save_weights(target, prior.network.state_dict(), prior.method, prior.objective, kept | entries)

@@ -2,12 +2,14 @@
 
 import multiprocessing
 import os
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 
 from upmri import InputError, Scan, formats, load
+from upmri.core.bounds import Bounds
 from upmri.evaluation.info import info
 from upmri.formats.child import remote, shared_arrays
 
@@ -84,6 +86,14 @@ def test_in_several_pieces(tmp_path, both):
 def test_reconstructions_and_images_are_the_same(tmp_path, rec, both):
     rec.save(tmp_path / "rec.h5")
     assert_same(*both(lambda: formats.load_reconstruction(tmp_path / "rec.h5")))
+    lines = torch.rand(len(rec), rec.image.shape[2])
+    nothing = (None,) * len(rec)
+    bounds = Bounds(confidence=0.9, psnr=(30.5,) * len(rec), ssim=nothing, lines=lines, reasons=("",) * len(rec))
+    replace(rec, bounds=bounds).save(tmp_path / "bounded.h5")
+    one, other = (made.bounds for made in both(lambda: formats.load_reconstruction(tmp_path / "bounded.h5")))
+    assert one.header == other.header == bounds.header
+    assert torch.equal(one.lines, lines)
+    assert torch.equal(other.lines, lines)
     for name in ("rec.nii.gz", "rec.npy"):
         rec.save(tmp_path / name)
         one, other = both(lambda name=name: formats.load_images(tmp_path / name))

@@ -1,6 +1,6 @@
 """Statements about a result in the side bar of a page: one pair of text for each thing that a reader should know.
 
-A statement is a function of the settings of a reconstruction that returns a pair, (subject, sentence), or None if there
+A statement is a function of a reconstruction that returns a pair, (subject, sentence), or None if there
 is nothing to say. A new one is added to ``_STATEMENTS``; the page shows what it returns.
 """
 
@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from upmri.core.bounds import NOT_COVERED
 from upmri.core.printable import one_line
 from upmri.core.scan import Reconstruction
 
@@ -36,6 +37,11 @@ def _adaptation(rec: Reconstruction) -> Pair | None:
     return "adaptation", f"{gain:+.2f} dB on held-out lines after {steps:g} steps{where}{took}"
 
 
+def _bounds(rec: Reconstruction) -> Pair | None:
+    """The bound on the error, and what it does not cover."""
+    return None if rec.bounds is None else ("bound on PSNR", f"{rec.bounds.sentence}. {NOT_COVERED}")
+
+
 def _choice(rec: Reconstruction) -> Pair | None:
     """How far the weights that were chosen are ahead of SENSE."""
     gain = _number(rec.settings.get("held_out_gain"))
@@ -55,4 +61,4 @@ def _number(value: Any) -> float | None:
     return float(value) if known else None
 
 
-_STATEMENTS: tuple[Callable[[Reconstruction], Pair | None], ...] = (_adaptation, _choice, _maps)
+_STATEMENTS: tuple[Callable[[Reconstruction], Pair | None], ...] = (_bounds, _adaptation, _choice, _maps)

@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 
 from upmri.core.errors import InputError
 from upmri.core.scan import Reconstruction, Scan
-from upmri.formats import guard
+from upmri.formats import guard, native
 from upmri.formats.child.session import ChildSession
 from upmri.formats.source import Acquisitions, SliceSelection, Source
 
 _SCAN = ("noise", "spacing", "name", "meta")
-_RECONSTRUCTION = ("method", "settings", "seconds", "versions", "spacing", "name", "meta")
+_RECONSTRUCTION = ("method", "settings", "seconds", "versions", "spacing", "name", "meta", "bounds")
 
 
 class RemoteSource(Source):
@@ -114,8 +114,8 @@ def reconstruction_from_child(path: Path, max_bytes: int) -> Reconstruction:
     """Read a reconstruction that was saved as .h5."""
     values, arrays = _ask_once(path, max_bytes, "reconstruction")
     given: dict[str, Any] = {name: values[name] for name in _RECONSTRUCTION if name in values}
-    stored: dict[str, Any] = {name: arrays.get(name) for name in ("image", "samples", "std", "reference")}
-    return Reconstruction(**given, **stored)
+    names = ("image", "samples", "std", "reference", native.BOUNDS_LINES)
+    return Reconstruction(**native.with_bounds(given | {name: arrays.get(name) for name in names}))
 
 
 def child_protections() -> list[str]:

@@ -23,10 +23,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from upmri.core import fields
+from upmri.core.bounds import Bounds
 from upmri.core.errors import InputError
 from upmri.core.framing import receive_json, send_json
 from upmri.core.scan import Reconstruction, Scan
-from upmri.formats import guard, images, reading
+from upmri.formats import guard, images, native, reading
 from upmri.formats.child import sandbox
 from upmri.formats.child.shared_arrays import GivenArrays, describe_arrays, map_room
 from upmri.formats.source import Source
@@ -133,6 +134,8 @@ def _parts(item: Scan | Reconstruction) -> Answer:
         value = getattr(item, field.name)
         if isinstance(value, Tensor):
             arrays[field.name] = value.numpy()
+        elif isinstance(value, Bounds):
+            values[field.name], arrays[native.BOUNDS_LINES] = value.header, value.lines.numpy()
         else:
             values[field.name] = value
     return values, arrays
