@@ -159,8 +159,8 @@ def test_a_file_with_half_of_the_bounds_is_refused(tmp_path, rec):
 def test_dicom_and_the_report_say_it_with_what_is_not_covered(tmp_path, rec):
     folder = rec.save(tmp_path / "a.dcm")
     comment = pydicom.dcmread(sorted(folder.iterdir())[0]).ImageComments
-    details = dict(gather_study(rec).pictures[-1].details)
-    for text in (comment, details["bound on PSNR"]):
+    said = dict(gather_study(rec).pictures[-1].statements)
+    for text in (comment, said["bound on PSNR"]):
         assert rec.bounds.sentence in text
         assert NOT_COVERED in text
 
