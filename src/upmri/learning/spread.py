@@ -1,66 +1,115 @@
-"""Calibration of the bootstrap's errors: they are multiplied by c (u/2)^p, with c and p fitted on held-out lines.
+"""Calibration of the bootstrap's errors: a gain in k-space that depends on |k|, fitted without ground truth.
 
-u is the number of unknowns per sample: pixels of the support for each sampled position.
+The errors η of :func:`upmri.learning.bootstrap.draw_errors` are filtered by
+
+    g(|k|, u) = g_b (u/2)^p_b
+
+with g_b and p_b at the middle of each band of |k| (:mod:`upmri.learning.bands`), interpolated in between. u is the
+number of unknowns per sample: pixels of the support for each sampled position.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from upmri.learning.bootstrap import bootstrap_errors
+from upmri.learning.bands import by_band, filter_bands
+from upmri.learning.bootstrap import draw_errors
+from upmri.learning.draw_test import energies
 from upmri.learning.held_out import HeldOut, Reconstruct
+from upmri.learning.noise_split import split_noise
 from upmri.physics.problem import Problem
 
-# Bounds for the ratio of error energies; the u at which the factor is c; and a variance that is added to that of log u,
-# so that scans with similar u give an exponent near 0.
-_RATIOS, _UNKNOWNS, _SIMILAR = (0.04, 25.0), 2.0, 0.01
-# Parts into which the lines are divided, each held out once.
-_TURNS = 8
+# |k| in the middle of the bands; the u at which the gain is g_b.
+_MIDDLE, _UNKNOWNS = (5.0, 12.0, 24.0, 40.0, 60.0), 2.0
+# Bounds for the ratio of energies of all scans, and the largest of one scan; bound for 2p, and the weight of (2p)²/2
+# in the fit, so that scans with similar u give an exponent near 0.
+_RATIOS, _OUTLIER, _EXPONENTS, _SIMILAR = (0.04, 25.0), 50.0, 2.0, 0.02
+# Parts into which the lines are divided, each held out once; errors per part, and for the sampled positions.
+_TURNS, _HELD_OUT, _SAMPLED = 8, 1, 2
 
 
-def fit_spread(reconstruct: Reconstruct, problems: Iterable[Problem]) -> dict[str, float]:
-    """Fit the factor between the true errors on held-out lines and those of the bootstrap.
+def fit_spread(reconstruct: Reconstruct, problems: Iterable[Problem]) -> dict[str, list[float]]:
+    """Fit the gain between the errors of the bootstrap and the true ones, band by band.
 
-    The energy of the true error is ‖A x̂ − y‖² on held-out lines less that of the noise. c and p are found by linear
-    regression of the logarithm of the ratio on log(u/2).
+    The energy of the true error in a band is the sum of two estimates: for the sampled positions, the misfit to a
+    second measurement with independent noise; for the others, the misfit on held-out lines, times the number of
+    positions that were not sampled over that of held-out ones; each less the noise. With r, the ratio of this energy to
+    that of the bootstrap's errors, of each slice, the gain minimises Σ r/g² + log g², the likelihood of a
+    gamma distribution, which needs no positive r.
 
     Parameters
     ----------
     reconstruct
         Reconstruction of a problem with any number of slices.
     problems
-        Scans to fit the factor on; no ground truth is needed.
+        Scans to fit the gain on; no ground truth is needed.
 
     Returns
     -------
     dict
-        ``factor`` c and ``exponent`` p.
+        ``radius`` |k|, ``gain`` g_b and ``exponent`` p_b of each band.
     """
     ratios, unknowns = [], []
     for problem in problems:
-        true, predicted, of_inputs = torch.zeros_like(problem.sigma), torch.zeros_like(problem.sigma), []
-        for test in HeldOut.in_turn(problem, _TURNS):
-            image = reconstruct(test.inputs)
-            errors = bootstrap_errors(reconstruct, test.inputs, image, problem.generators, 1)
-            lines = test.lines.operator
-            predicted += lines(errors).abs().square().sum((0, 2, 3, 4))
-            height, coils = problem.kspace.shape[-2], problem.kspace.shape[1]
-            samples = coils * test.lines.lines.to(problem.device).expand(-1, height, -1).sum((1, 2))
-            true += test.error(image) - problem.sigma.square() * samples
-            of_inputs.append(test.inputs.unknowns)
-        ratios.append((true / predicted).clamp(*_RATIOS).sqrt())
-        unknowns.append(torch.stack(of_inputs).mean(0))
-    y = torch.cat(ratios).log()
-    x = (torch.cat(unknowns) / _UNKNOWNS).log().to(y)
-    exponent = (x - x.mean()) @ (y - y.mean()) / len(x) / (x.var(correction=0) + _SIMILAR)
-    factor = (y.mean() - exponent * x.mean()).exp()
-    return {"factor": round(factor.item(), 3), "exponent": round(exponent.item(), 3)}
+        ratio, of_inputs = error_ratio(reconstruct, problem)
+        ratios.append(ratio)
+        unknowns.append((of_inputs / _UNKNOWNS).log())
+    x = torch.cat(unknowns).double().cpu()
+    found: list[tuple[float, float]] = []
+    for ratio in torch.cat(ratios).double().cpu().T:
+        known = ratio.isfinite()
+        # Small images have no positions in the outer bands: they get the gain of the band next to them.
+        found.append(_fit(x[known], ratio[known]) if known.any() else found[-1] if found else (1.0, 0.0))
+    return {
+        "radius": list(_MIDDLE),
+        "gain": [round(gain, 3) for gain, _ in found],
+        "exponent": [round(exponent, 3) for _, exponent in found],
+    }
 
 
-def scale_errors(errors: Tensor, problem: Problem, spread: Mapping[str, float]) -> Tensor:
-    """Return the bootstrap's errors, (count, slice, H, W), times the fitted factor."""
-    unknowns = problem.unknowns[:, None, None] / _UNKNOWNS
-    return spread["factor"] * unknowns ** spread["exponent"] * errors
+def error_ratio(reconstruct: Reconstruct, problem: Problem) -> tuple[Tensor, Tensor]:
+    """Estimated energy of the true error over that of the bootstrap's, (slice, band), and u, (slice,).
+
+    A band without positions or errors has no finite ratio.
+    """
+    height = problem.operator.shape[-2]
+    generators = problem.generators
+    predicted, true, held_out = (problem.sigma.new_zeros(()) for _ in range(3))
+    of_inputs = []
+    for test in HeldOut.in_turn(problem, _TURNS):
+        image = reconstruct(test.inputs)
+        errors = draw_errors(reconstruct, test.inputs, image, generators, _HELD_OUT)
+        possible, misfit = energies(image, errors, test.lines)
+        predicted, true = predicted + possible, true + misfit
+        held_out = held_out + by_band(test.lines.lines.expand(-1, height, -1).to(held_out))
+        of_inputs.append(test.inputs.unknowns)
+    missing = by_band((~problem.lines).expand(-1, height, -1).to(held_out))
+    weight = torch.where(held_out > 0, missing / held_out, 0)
+    inputs, other = split_noise(problem)
+    image = reconstruct(inputs)
+    errors = draw_errors(reconstruct, inputs, image, inputs.generators, _SAMPLED)
+    possible, misfit = energies(image, errors, other)
+    ratio = (misfit + weight * true) / (possible + weight * predicted)
+    return ratio, torch.stack(of_inputs).mean(0)
+
+
+def scale_errors(errors: Tensor, problem: Problem, spread: Mapping[str, Any]) -> Tensor:
+    """Return the bootstrap's errors, (count, slice, H, W), times the fitted gain; 0 outside the support."""
+    gain, exponent, radii = (torch.tensor(spread[key]) for key in ("gain", "exponent", "radius"))
+    unknowns = (problem.unknowns / _UNKNOWNS).log()[:, None]
+    log_gain = gain.log().to(unknowns) + exponent.to(unknowns) * unknowns
+    return problem.operator.support * filter_bands(errors, radii, log_gain)
+
+
+def _fit(x: Tensor, ratio: Tensor) -> tuple[float, float]:
+    """Gain at x = 0 and exponent for the ratios of one band, (slice,), with x = log(u/2)."""
+    middle = x.mean()
+    power = torch.linspace(-_EXPONENTS, _EXPONENTS, 401, dtype=x.dtype)
+    level = (ratio.clamp_max(_OUTLIER) * torch.exp(-power[:, None] * (x - middle))).mean(1).clamp(*_RATIOS)
+    best = (level.log() + _SIMILAR / 2 * power.square()).argmin()
+    square = level[best] * torch.exp(-power[best] * middle)
+    return square.clamp(*_RATIOS).sqrt().item(), power[best].item() / 2
