@@ -73,14 +73,14 @@ def results(model, sample):
     }
 
 
-def tested(name):
+def bands_of(name):
     """The calibration region, in the first band, is never held out."""
     return slice(int(name == "held out"), None)
 
 
 def test_exact_draws_pass_in_every_band(model):
     for name, found in results(model, exact(model[2])).items():
-        bands = tested(name)
+        bands = bands_of(name)
         assert ((found.ratio[bands] - 1).abs() < 0.15).all(), (name, found.ratio)
         assert ((found.outer_ranks[bands] - 1).abs() < 0.12).all(), (name, found.outer_ranks)
         share = found.ranks.sum((0, 1)) / found.ranks.sum()
@@ -90,7 +90,7 @@ def test_exact_draws_pass_in_every_band(model):
 @pytest.mark.parametrize(("width", "ratio"), [(0.7, 0.49), (1.4, 1.96)])
 def test_wrong_spread_is_found(model, width, ratio):
     for name, found in results(model, exact(model[2], width)).items():
-        bands = tested(name)
+        bands = bands_of(name)
         assert ((found.ratio[bands] / ratio - 1).abs() < 0.15).all(), (name, found.ratio)
     outer = found.outer_ranks  # of the truth, which no noise hides
     assert (outer > 1.5).all() if width < 1 else (outer < 0.7).all()

@@ -25,9 +25,9 @@ from upmri.physics.problem import Problem
 
 # |k| in the middle of the bands; the u at which the gain is g_b.
 _MIDDLE, _UNKNOWNS = (5.0, 12.0, 24.0, 40.0, 60.0), 2.0
-# Bounds for the ratio of energies of all scans, and the largest of one scan; bound for 2p, and the weight of (2p)²/2
-# in the fit, so that scans with similar u give an exponent near 0.
-_RATIOS, _OUTLIER, _EXPONENTS, _SIMILAR = (0.04, 25.0), 50.0, 2.0, 0.02
+# Bounds for the gain, and for the root of the ratio of energies of one scan; bound for the exponent p, and the weight
+# of p²/2 in the fit, so that scans with similar u give an exponent near 0.
+_GAINS, _ROOTS, _EXPONENTS, _SIMILAR = (0.2, 5.0), (0.0, 7.0), 1.0, 0.02
 # Parts into which the lines are divided, each held out once; errors per part, and for the sampled positions.
 _TURNS, _HELD_OUT, _SAMPLED = 8, 1, 2
 
@@ -37,9 +37,9 @@ def fit_spread(reconstruct: Reconstruct, problems: Iterable[Problem]) -> dict[st
 
     The energy of the true error in a band is the sum of two estimates: for the sampled positions, the misfit to a
     second measurement with independent noise; for the others, the misfit on held-out lines, times the number of
-    positions that were not sampled over that of held-out ones; each less the noise. With r, the ratio of this energy to
-    that of the bootstrap's errors, of each slice, the gain minimises Σ r/g² + log g², the likelihood of a
-    gamma distribution, which needs no positive r.
+    positions that were not sampled over that of held-out ones; each less the noise. With q, the root of the ratio of
+    this energy to that of the bootstrap's errors, of each slice, the gain minimises Σ q/g + log g. Roots, because the
+    ratios differ much between scans: one line near the centre that is missing may make the error ten times as large.
 
     Parameters
     ----------
@@ -107,9 +107,10 @@ def scale_errors(errors: Tensor, problem: Problem, spread: Mapping[str, Any]) ->
 
 def _fit(x: Tensor, ratio: Tensor) -> tuple[float, float]:
     """Gain at x = 0 and exponent for the ratios of one band, (slice,), with x = log(u/2)."""
-    middle = x.mean()
+    root, middle = ratio.clamp_min(0).sqrt().clamp(*_ROOTS), x.mean()
     power = torch.linspace(-_EXPONENTS, _EXPONENTS, 401, dtype=x.dtype)
-    level = (ratio.clamp_max(_OUTLIER) * torch.exp(-power[:, None] * (x - middle))).mean(1).clamp(*_RATIOS)
+    # For a given p the best g is the mean of q (u/2)^−p.
+    level = (root * torch.exp(-power[:, None] * (x - middle))).mean(1).clamp(*_GAINS)
     best = (level.log() + _SIMILAR / 2 * power.square()).argmin()
-    square = level[best] * torch.exp(-power[best] * middle)
-    return square.clamp(*_RATIOS).sqrt().item(), power[best].item() / 2
+    gain = level[best] * torch.exp(-power[best] * middle)
+    return gain.clamp(*_GAINS).item(), power[best].item()
