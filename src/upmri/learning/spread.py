@@ -27,7 +27,7 @@ from upmri.physics.problem import Problem
 _MIDDLE, _UNKNOWNS = (5.0, 12.0, 24.0, 40.0, 60.0), 2.0
 # Bounds for the gain, and for the root of the ratio of energies of one scan; bound for the exponent p, and the weight
 # of p²/2 in the fit, so that scans with similar u give an exponent near 0.
-_GAINS, _ROOTS, _EXPONENTS, _SIMILAR = (0.2, 5.0), (0.0, 7.0), 1.0, 0.02
+_GAINS, _ROOTS, _EXPONENTS, _SIMILAR = (0.2, 5.0), (0.0, 3.0), 1.0, 0.02
 # Parts into which the lines are divided, each held out once; errors per part, and for the sampled positions.
 _TURNS, _HELD_OUT, _SAMPLED = 8, 1, 2
 
