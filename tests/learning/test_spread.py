@@ -15,7 +15,7 @@ from upmri.physics.problem import Problem
 from upmri.physics.sense import SenseOperator
 
 H, W = 16, 128
-GAINS, EXPONENTS = torch.tensor([2.0, 1.2, 0.7, 1.5, 0.9]).double(), torch.tensor([0.5, -0.3, 0.0, 0.8, 0.2]).double()
+GAINS, EXPONENTS = torch.tensor([1.4, 1.2, 0.7, 1.0, 0.9]).double(), torch.tensor([0.4, -0.3, 0.0, 0.5, 0.2]).double()
 
 
 @pytest.fixture
