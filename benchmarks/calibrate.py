@@ -59,7 +59,7 @@ def main() -> None:
     """Fit, print and write."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("weights", type=Path)
-    parser.add_argument("--kind", choices=["brain", "cardiac"], help="groups to fit on; by the name of the file")
+    parser.add_argument("--groups", nargs="*", choices=list(GROUPS), help="those of hearts for cardiac, or of brains")
     parser.add_argument("--slices", type=int, default=12, help="slices per group, rate and kind of maps; 0 for all")
     parser.add_argument("--rates", type=int, nargs="*", default=[4, 8])
     parser.add_argument("--maps", nargs="*", default=["true", "espirit"])
@@ -69,8 +69,8 @@ def main() -> None:
     parser.add_argument("--dry", action="store_true", help="print, and leave the file as it is")
     options = parser.parse_args()
     options.device = pick_device(options.device)
-    kind = options.kind or ("cardiac" if "cardiac" in options.weights.stem else "brain")
-    groups = [group for group, (name, _) in GROUPS.items() if name == kind]
+    kind = "cardiac" if "cardiac" in options.weights.stem else "brain"
+    groups = options.groups or [group for group, (name, _) in GROUPS.items() if name == kind]
     prior = load_prior(options.weights, options.device)
     with torch.no_grad():
         found = prior.objective.calibrate(prior.network, problems(groups, options.slices, options.rates, options))

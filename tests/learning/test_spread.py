@@ -52,19 +52,25 @@ def too_small(image):
 
 
 def test_gains_and_exponents_of_all_bands_are_recovered(image, monkeypatch):
-    """Sampled positions have all lines as input, and others fewer, so that the exponent is not quite exact."""
+    """As a function of u; not quite exact, because sampled positions have all lines as input, and others fewer."""
     pretend(monkeypatch, too_small(image))
     found = fit_spread(poor(image), (problem_of(image, rate) for rate in (1.5, 2, 3, 4, 6, 8)))
     assert found["radius"] == [5, 12, 24, 40, 60]
-    assert found["gain"] == pytest.approx(GAINS.tolist(), rel=0.06)
-    assert found["exponent"] == pytest.approx(EXPONENTS.tolist(), abs=0.08)
+    gain, exponent = torch.tensor(found["gain"]), torch.tensor(found["exponent"])
+    for u in (2, 4, 8):
+        expected = GAINS * (u / 2) ** EXPONENTS
+        torch.testing.assert_close((gain * (u / 2) ** exponent).double(), expected, rtol=0.2, atol=0)
+    assert (exponent - EXPONENTS).abs().max() < 0.2  # drawn towards 0.3
+    assert exponent.argsort().tolist() == EXPONENTS.argsort().tolist()
 
 
-def test_scans_with_the_same_unknowns_give_no_exponent(image, monkeypatch):
+def test_scans_with_the_same_unknowns_give_the_usual_exponent(image, monkeypatch):
     pretend(monkeypatch, lambda _: 0.1 * image / 1.5)
-    found = fit_spread(poor(image), [problem_of(image, 4)])
-    assert found["gain"] == pytest.approx([1.5] * 5, rel=0.01)
-    assert found["exponent"] == pytest.approx([0.0] * 5, abs=0.05)
+    problem = problem_of(image, 4)
+    found = fit_spread(poor(image), [problem])
+    assert found["exponent"] == pytest.approx([0.3] * 5, abs=0.01)
+    at = (problem.unknowns.mean().item() * 8 / 7 / 2) ** 0.3  # an eighth of the lines is held out
+    assert found["gain"] == pytest.approx([1.5 / at] * 5, rel=0.02)
 
 
 def test_small_images_have_no_outer_bands(monkeypatch, rng):
@@ -75,13 +81,14 @@ def test_small_images_have_no_outer_bands(monkeypatch, rng):
     problem = Problem(SenseOperator(maps, mask), fft2c(image)[:, None], sigma=level, scaled=True)
     pretend(monkeypatch, lambda _: 0.1 * image / 1.4)
     found = fit_spread(poor(image), [problem])
-    assert found["gain"] == pytest.approx([1.4] * 5, rel=0.01)
+    assert len(set(found["gain"])) == len(set(found["exponent"])) == 1
+    assert found["gain"][0] == pytest.approx(1.4, rel=0.1)
 
 
 @pytest.mark.parametrize(("times", "gain"), [(100.0, 0.2), (0.01, 3.0)])
 def test_the_gain_is_bounded(image, monkeypatch, times, gain):
     pretend(monkeypatch, lambda _: times * 0.1 * image)
-    assert fit_spread(poor(image), [problem_of(image, 2)])["gain"] == [gain] * 5
+    assert fit_spread(poor(image), [problem_of(image, 2)])["gain"] == pytest.approx([gain] * 5, rel=0.1)
 
 
 def test_noise_is_not_counted(image, monkeypatch, rng):

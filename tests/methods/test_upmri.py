@@ -651,8 +651,11 @@ def test_the_gain_is_fitted_to_held_out_lines(monkeypatch, gain, exponent):
 
     monkeypatch.setattr("upmri.learning.spread.draw_errors", predicted)
     spread = OBJECTIVE.calibrate(wrong, problems)["spread"]
-    assert spread["gain"] == pytest.approx([gain] * 5, rel=0.08)
-    assert spread["exponent"] == pytest.approx([exponent] * 5, abs=0.09)
+    for unknowns in (1, 2, 4):
+        expected = gain * (unknowns / 2) ** exponent
+        found = [g * (unknowns / 2) ** p for g, p in zip(spread["gain"], spread["exponent"], strict=True)]
+        assert found == pytest.approx([expected] * 5, rel=0.12)
+    assert spread["exponent"] == pytest.approx([exponent] * 5, abs=0.12)
 
 
 def test_a_calibration_of_earlier_versions_is_refused(scan, folder):

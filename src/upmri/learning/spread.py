@@ -25,9 +25,11 @@ from upmri.physics.problem import Problem
 
 # |k| in the middle of the bands; the u at which the gain is g_b.
 _MIDDLE, _UNKNOWNS = (5.0, 12.0, 24.0, 40.0, 60.0), 2.0
-# Bounds for the gain, and for the root of the ratio of energies of one scan; bound for the exponent p, and the weight
-# of p²/2 in the fit, so that scans with similar u give an exponent near 0.
-_GAINS, _ROOTS, _EXPONENTS, _SIMILAR = (0.2, 5.0), (0.0, 3.0), 1.0, 0.02
+# Bounds for the gain, and for the root of the ratio of energies of one scan.
+_GAINS, _ROOTS = (0.2, 5.0), (0.0, 3.0)
+# Bound for the exponent, and the one that scans with similar u give, about that of brains; it counts as much as a
+# variance of 0.1 of log u.
+_EXPONENTS, _USUAL, _SIMILAR = 1.0, 0.3, 0.1
 # Parts into which the lines are divided, each held out once; errors per part, and for the sampled positions.
 _TURNS, _HELD_OUT, _SAMPLED = 8, 1, 2
 
@@ -63,7 +65,7 @@ def fit_spread(reconstruct: Reconstruct, problems: Iterable[Problem]) -> dict[st
     for ratio in torch.cat(ratios).double().cpu().T:
         known = ratio.isfinite()
         # Small images have no positions in the outer bands: they get the gain of the band next to them.
-        found.append(_fit(x[known], ratio[known]) if known.any() else found[-1] if found else (1.0, 0.0))
+        found.append(_fit(x[known], ratio[known]) if known.any() else found[-1] if found else (1.0, _USUAL))
     return {
         "radius": list(_MIDDLE),
         "gain": [round(gain, 3) for gain, _ in found],
@@ -111,6 +113,6 @@ def _fit(x: Tensor, ratio: Tensor) -> tuple[float, float]:
     power = torch.linspace(-_EXPONENTS, _EXPONENTS, 401, dtype=x.dtype)
     # For a given p the best g is the mean of q (u/2)^−p.
     level = (root * torch.exp(-power[:, None] * (x - middle))).mean(1).clamp(*_GAINS)
-    best = (level.log() + _SIMILAR / 2 * power.square()).argmin()
+    best = (level.log() + _SIMILAR / 2 * (power - _USUAL).square()).argmin()
     gain = level[best] * torch.exp(-power[best] * middle)
     return gain.clamp(*_GAINS).item(), power[best].item()
