@@ -103,7 +103,7 @@ def test_noise_is_not_counted(image, monkeypatch, rng):
 
 
 def test_ratios_written_out(image, rng):
-    """With SENSE: the energy on sampled lines and on held-out ones, these times the lines that are missing."""
+    """With SENSE: the energy on sampled lines, and that of the others, times the ratio on held-out lines."""
     maps = rng(2, 3, H, W)
     maps = maps / maps.abs().square().sum(1, keepdim=True).sqrt()
     problem = problem_of(image, 3, maps, 0.1 * rng(2, 3, H, W), 0.1)
@@ -133,9 +133,11 @@ def test_ratios_written_out(image, rng):
     estimate = sense(inputs)
     errors = draw_errors(sense, inputs, estimate, inputs.generators, 2)
     sampled = on_lines(estimate, errors, other, problem.lines, 0.1 * 2**0.5)
-    missing = by_band((~problem.lines).expand(-1, H, -1).double()) / held_out[2]
-    missing = missing.nan_to_num(posinf=0)  # no line of the calibration region was held out
-    expected = (sampled[1] + missing * held_out[1]) / (sampled[0] + missing * held_out[0])
+    everywhere = sum(by_band(fft2c(e).abs().square()) for e in errors) / 2
+    between = held_out[1] / held_out[0]
+    assert (held_out[2][:, 0] == 0).any()  # lines of the calibration region are not held out
+    between[:, 0] = torch.where(held_out[2][:, 0] == 0, between[:, 1], between[:, 0])
+    expected = (sampled[1] + between * (everywhere - sampled[0])) / everywhere
     found, unknowns = error_ratio(sense, problem)
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
     assert unknowns == pytest.approx(problem.unknowns * 8 / 7, rel=0.05)

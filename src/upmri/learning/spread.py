@@ -21,6 +21,7 @@ from upmri.learning.bootstrap import draw_errors
 from upmri.learning.draw_test import energies
 from upmri.learning.held_out import HeldOut, Reconstruct
 from upmri.learning.noise_split import split_noise
+from upmri.physics.fourier import fft2c
 from upmri.physics.problem import Problem
 
 # |k| in the middle of the bands; the u at which the gain is g_b.
@@ -37,11 +38,12 @@ _TURNS, _HELD_OUT, _SAMPLED = 8, 1, 2
 def fit_spread(reconstruct: Reconstruct, problems: Iterable[Problem]) -> dict[str, list[float]]:
     """Fit the gain between the errors of the bootstrap and the true ones, band by band.
 
-    The energy of the true error in a band is the sum of two estimates: for the sampled positions, the misfit to a
-    second measurement with independent noise; for the others, the misfit on held-out lines, times the number of
-    positions that were not sampled over that of held-out ones; each less the noise. With q, the root of the ratio of
-    this energy to that of the bootstrap's errors, of each slice, the gain minimises Σ q/g + log g. Roots, because the
-    ratios differ much between scans: one line near the centre that is missing may make the error ten times as large.
+    The energy of the true error in a band is the sum of two estimates: at the sampled positions, the misfit to a second
+    measurement with independent noise, less the noise; at the others, the energy of the bootstrap's errors there, times
+    the ratio of both on held-out lines of the band, or of the next one outwards if none was held out. With q, the root
+    of the ratio of this energy to that of the bootstrap's errors, of each slice, the gain minimises Σ q/g + log g.
+    Roots, because the ratios differ much between scans: one line near the centre that is missing may make the error ten
+    times as large.
 
     Parameters
     ----------
@@ -89,13 +91,15 @@ def error_ratio(reconstruct: Reconstruct, problem: Problem) -> tuple[Tensor, Ten
         predicted, true = predicted + possible, true + misfit
         held_out = held_out + by_band(test.lines.lines.expand(-1, height, -1).to(held_out))
         of_inputs.append(test.inputs.unknowns)
-    missing = by_band((~problem.lines).expand(-1, height, -1).to(held_out))
-    weight = torch.where(held_out > 0, missing / held_out, 0)
+    between = list((true / predicted).unbind(1))
+    for band in reversed(range(len(between) - 1)):  # no line next to the calibration region may have been held out
+        between[band] = torch.where(held_out[:, band] > 0, between[band], between[band + 1])
     inputs, other = split_noise(problem)
     image = reconstruct(inputs)
     errors = draw_errors(reconstruct, inputs, image, inputs.generators, _SAMPLED)
     possible, misfit = energies(image, errors, other)
-    ratio = (misfit + weight * true) / (possible + weight * predicted)
+    missing = (by_band(fft2c(errors).abs().square().mean(0)) - possible).clamp_min(0)
+    ratio = (misfit + torch.stack(between, 1) * missing) / (possible + missing)
     return ratio, torch.stack(of_inputs).mean(0)
 
 
