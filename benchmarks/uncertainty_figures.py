@@ -81,10 +81,10 @@ def main() -> None:
     parser.add_argument("--results", type=Path, default=RESULTS)
     parser.add_argument("--out", type=Path, default=FIGURES)
     options = parser.parse_args()
-    result = json.loads(options.results.read_text())
-    coverage(result, options.out / "uncertainty.png")
-    bands(result, options.out / "draws_bands.png")
     draws(options.out / "draws.png")
+    result = json.loads(options.results.read_text())
+    coverage(result, options.out / "draws_coverage.png")
+    bands(result, options.out / "draws_bands.png")
 
 
 if __name__ == "__main__":

@@ -2,10 +2,10 @@
 
 The errors η of :func:`upmri.learning.bootstrap.draw_errors` are filtered by
 
-    g(|k|, u) = g_b (u/2)^p_b
+    g(|k|, u) = g_b (u/2)^p
 
-with g_b and p_b at the middle of each band of |k| (:mod:`upmri.learning.bands`), interpolated in between. u is the
-number of unknowns per sample: pixels of the support for each sampled position.
+with g_b at the middle of each band of |k| (:mod:`upmri.learning.bands`), interpolated in between. u is the number of
+unknowns per sample: pixels of the support for each sampled position.
 """
 
 from __future__ import annotations
@@ -55,23 +55,18 @@ def fit_spread(reconstruct: Reconstruct, problems: Iterable[Problem]) -> dict[st
     Returns
     -------
     dict
-        ``radius`` |k|, ``gain`` g_b and ``exponent`` p_b of each band.
+        ``radius`` |k|, ``gain`` g_b and ``exponent`` p of each band.
     """
     ratios, unknowns = [], []
     for problem in problems:
         ratio, of_inputs = error_ratio(reconstruct, problem)
         ratios.append(ratio)
         unknowns.append((of_inputs / _UNKNOWNS).log())
-    x = torch.cat(unknowns).double().cpu()
-    found: list[tuple[float, float]] = []
-    for ratio in torch.cat(ratios).double().cpu().T:
-        known = ratio.isfinite()
-        # Small images have no positions in the outer bands: they get the gain of the band next to them.
-        found.append(_fit(x[known], ratio[known]) if known.any() else found[-1] if found else (1.0, _USUAL))
+    gains, exponent = _fit(torch.cat(unknowns).double().cpu(), torch.cat(ratios).double().cpu())
     return {
         "radius": list(_MIDDLE),
-        "gain": [round(gain, 3) for gain, _ in found],
-        "exponent": [round(exponent, 3) for _, exponent in found],
+        "gain": [round(gain, 3) for gain in gains],
+        "exponent": [round(exponent, 3)] * len(gains),
     }
 
 
@@ -111,12 +106,18 @@ def scale_errors(errors: Tensor, problem: Problem, spread: Mapping[str, Any]) ->
     return problem.operator.support * filter_bands(errors, radii, log_gain)
 
 
-def _fit(x: Tensor, ratio: Tensor) -> tuple[float, float]:
-    """Gain at x = 0 and exponent for the ratios of one band, (slice,), with x = log(u/2)."""
-    root, middle = ratio.clamp_min(0).sqrt().clamp(*_ROOTS), x.mean()
+def _fit(x: Tensor, ratio: Tensor) -> tuple[list[float], float]:
+    """Gain of each band at x = 0, and the exponent, for ratios (slice, band), with x = log(u/2)."""
+    known = ratio.isfinite()
+    root, middle = ratio.nan_to_num(0, 0, 0).clamp_min(0).sqrt().clamp(*_ROOTS), x.mean()
     power = torch.linspace(-_EXPONENTS, _EXPONENTS, 401, dtype=x.dtype)
     # For a given p the best g is the mean of q (u/2)^−p.
-    level = (root * torch.exp(-power[:, None] * (x - middle))).mean(1).clamp(*_GAINS)
-    best = (level.log() + _SIMILAR / 2 * (power - _USUAL).square()).argmin()
-    gain = level[best] * torch.exp(-power[best] * middle)
-    return gain.clamp(*_GAINS).item(), power[best].item()
+    total = torch.einsum("ib,pi->pb", root * known, torch.exp(-power[:, None] * (x - middle)))
+    level = (total / known.sum(0)).clamp(*_GAINS)  # (p, band), NaN for bands that no image has
+    likelihood = level.log().nanmean(1) + _SIMILAR / 2 * (power - _USUAL).square()
+    best = likelihood.argmin()
+    found: list[float] = []
+    for gain in (level[best] * torch.exp(-power[best] * middle)).clamp(*_GAINS).tolist():
+        # Small images have no positions in the outer bands: they get the gain of the band next to them.
+        found.append(gain if gain == gain else found[-1])
+    return found, power[best].item()

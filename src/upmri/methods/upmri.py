@@ -153,7 +153,8 @@ class Upmri(Learned):
         predict held-out lines of the scan's first slice clearly better.
     samples
         Number of images. With more than 1, images around the posterior mean and their standard deviation are returned:
-        by the bootstrap (:mod:`upmri.learning.bootstrap`), with a calibrated deviation, unless ``steps`` is given.
+        by the bootstrap (:mod:`upmri.learning.bootstrap`), with a calibrated deviation and two reconstructions each,
+        unless ``steps`` is given.
     steps
         Evaluations per image to draw the images along the flow instead; their deviation is not calibrated, and much
         too small.
