@@ -1,27 +1,83 @@
-"""Calibration of the standard deviation of `upmri`: its errors on people who are not in the training data.
+"""Draws and standard deviations of `upmri` and of diffusion models, on people who are not in the training data.
 
-The scans of `quality.py`, with ESPIRiT maps. The factor of the deviation was fitted on held-out k-space lines of
-validation people, without ground truth. Errors are those of the magnitude, over the pixels of the object; all slices
-have the same weight. Results are the share of pixels within k deviations (95 % at k = 2 is right), the rank correlation
-of deviation and error over the pixels of a slice, and a figure.
+The scans of `quality.py`, 4× and 8×, with the true maps and with ESPIRiT maps. For every group, rate and kind of maps:
 
-    UPMRI_DATA=… python benchmarks/uncertainty.py [--slices 12] [--samples 16]
+- bands: half the mean squared difference of two draws over the squared error of the mean, by band of |k| (below 8, 8 to
+  16, 16 to 32, 32 to 48, above; 1 is right), and the same on lines that were not input, without the truth;
+- one draw: mean squared error of the mean of all draws over that of one of them, in dB (−3.0 is right for many draws);
+- within two: share of pixels whose error (of the magnitude) is within two deviations (95 % is right);
+- rank correlation of deviation and error over the pixels of a slice.
+
+With estimated maps the true image is Σ_c conj(S_c) (S_c x₀)_true, which has their phase. The gain of the bootstrap was
+fitted on validation people without truth (`calibrate.py`).
+
+    UPMRI_DATA=… python benchmarks/uncertainty.py [--slices 8] [--device cuda] [--methods upmri flow ddnm dds]
+
+`uncertainty_figures.py` draws the pictures, from the results.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import math
+import time
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
 import upmri
-from quality import GROUPS, RESULTS, mean, scans
+from quality import GROUPS, RESULTS, scans
+from upmri.core.device import pick_device
+from upmri.learning.bootstrap import deviation
+from upmri.learning.draw_test import BandTest, on_held_out, on_sampled, on_truth
+from upmri.methods.ddnm import Ddnm
+from upmri.methods.dds import Dds
+from upmri.methods.upmri import Upmri
+from upmri.physics.problem import Problem
+from upmri.weights.files import load_prior
 
 DEVIATIONS = [k / 4 for k in range(1, 15)]
+MODELS = Path(__file__).parent.parent / "models"
+Draw = Callable[[Problem], tuple[Tensor, Tensor]]
+
+
+def sampler(method: str, kind: str, options: argparse.Namespace, count: int) -> Draw | None:
+    """Mean and draws of a problem by a method; None where it has no weights for this kind of images."""
+    if method in ("upmri", "flow"):
+        prior = load_prior(options.models.get(kind, kind), options.device)
+        whole = Upmri(model=prior, samples=count, steps=options.steps if method == "flow" else None)
+
+        def around(problem: Problem) -> tuple[Tensor, Tensor]:
+            found = whole(problem)
+            return found.image, found.samples
+
+        return around
+    file = options.models.get(f"{kind}-ddnm", MODELS / f"{kind}-ddnm.safetensors")
+    if not Path(file).exists():
+        return None
+    prior = load_prior(file, options.device)
+    single = {"ddnm": Ddnm, "dds": Dds}[method](model=prior, steps=options.diffusion_steps)
+
+    def alone(problem: Problem) -> tuple[Tensor, Tensor]:
+        seeds = [[seed * 1000 + j for seed in problem.seeds] for j in range(count)]
+        drawn = torch.stack([single.reconstruct(problem.with_seeds(each)) for each in seeds])
+        return drawn.mean(0), drawn
+
+    return alone
+
+
+def prepare(found: list[upmri.Scan], maps: str, device: torch.device, first: int) -> tuple[Problem, Tensor, Tensor]:
+    """Problem, the true image as seen through its maps, and its magnitude, (slice, H, W)."""
+    given = found if maps == "true" else [replace(scan, maps=None) for scan in found]
+    problem = Problem.from_scans(given, device).with_seeds(range(first, first + len(found)))
+    true_maps, image = (torch.cat([getattr(scan, name) for scan in found]).to(device) for name in ("maps", "reference"))
+    scale = problem.scale[:, None, None]
+    seen = (problem.operator.maps.conj() * true_maps).sum(1) * image / scale
+    return problem, seen, image.abs() / scale
 
 
 def ranks(values: Tensor) -> Tensor:
@@ -29,65 +85,115 @@ def ranks(values: Tensor) -> Tensor:
     return values.argsort().argsort().double()
 
 
-def assess(scan: upmri.Scan, model: str, samples: int, device: str) -> tuple[list[float], float, float]:
-    """Shares within k deviations, rank correlation, and error over deviation (root mean square) of one slice."""
-    rec = upmri.reconstruct(scan, "upmri", model=model, samples=samples, device=device)
-    inside = scan.maps.abs().square().sum(1) > 0
-    error = (rec.image.abs() - scan.reference.abs()).abs()[inside]
-    deviation = rec.std[inside]
-    shares = [(error <= k * deviation).double().mean().item() for k in DEVIATIONS]
-    correlation = torch.corrcoef(torch.stack([ranks(error), ranks(deviation)]))[0, 1].item()
-    return shares, correlation, (error.square().mean() / deviation.square().mean()).sqrt().item()
+def assess(mean: Tensor, drawn: Tensor, magnitude: Tensor, inside: Tensor) -> dict[str, Any]:
+    """Results of one slice: mean and draws (H, W) and (count, H, W), and the pixels of the object."""
+    error = (mean.abs() - magnitude).abs()[inside]
+    std = deviation(drawn[:, None], mean[None])[0][inside]
+    squared = [(image.abs() - magnitude).square().mean() for image in (drawn.mean(0), *drawn)]
+    return {
+        "within": [(error <= k * std).double().mean().item() for k in DEVIATIONS],
+        "rank correlation": torch.corrcoef(torch.stack([ranks(error), ranks(std)]))[0, 1].item(),
+        "one draw": 10 * torch.log10(squared[0] / torch.stack(squared[1:]).mean()).item(),
+        "psnr": 10 * torch.log10(magnitude.max().square() / (mean.abs() - magnitude).square().mean()).item(),
+    }
 
 
-def figure(rows: list[dict], path: Path) -> None:
-    """Draw the shares within k deviations for every group and rate, beside those of a normal distribution."""
-    import matplotlib.pyplot as plt
+def cell(
+    draw: Draw, few: Draw, found: list[upmri.Scan], maps: str, lines: int, options: argparse.Namespace
+) -> dict[str, Any]:
+    """Results of the slices of a group at one rate, as their mean."""
+    tests, on_lines, slices = [], [], []
+    for first in range(0, len(found), options.batch):
+        problem, truth, magnitude = prepare(found[first : first + options.batch], maps, options.device, first)
+        mean, drawn = draw(problem)
+        tests.append(on_truth(mean, drawn, truth, problem.unknowns))
+        inside = problem.operator.support
+        slices += [assess(mean[i], drawn[:, i], magnitude[i], inside[i]) for i in range(len(problem))]
+        if first < lines:
+            pair = (on_held_out(few, problem.with_seeds(problem.seeds)), on_sampled(few, problem))
+            on_lines.append(pair)
+    whole = BandTest.join(tests)
+    result = {"bands": rounded(whole.ratio), "outer ranks": rounded(whole.outer_ranks)}
+    if on_lines:
+        for name, parts in zip(("held-out lines", "sampled lines"), zip(*on_lines, strict=True), strict=True):
+            result[name] = rounded(BandTest.join(parts).ratio)
+    columns = {name: torch.tensor([each[name] for each in slices]).double() for name in slices[0]}
+    within = columns.pop("within")
+    two = within[:, DEVIATIONS.index(2)]
+    result |= {name: round(values.mean().item(), 3) for name, values in columns.items()}
+    return result | {
+        "within two": round(two.mean().item(), 4),
+        "least within two": round(two.min().item(), 3),
+        "within": rounded(within.mean(0)),
+    }
 
-    fig, axes = plt.subplots(figsize=(5.2, 4.2), layout="constrained")
+
+def rounded(values: Tensor) -> list[float]:
+    """Numbers for JSON."""
+    return [round(value, 3) for value in values.tolist()]
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    """Markdown of all results."""
+    text = (
+        "| method | maps | group | rate | bands: < 8, 8–16, 16–32, 32–48, > 48 | one draw (dB) | within two | "
+        "rank correlation | PSNR (dB) |\n|---|---|---|---|---|---|---|---|---|\n"
+    )
     for row in rows:
-        style = "-" if row["rate"] == 4 else "--"
-        axes.plot(DEVIATIONS, row["within"], style, label=f"{row['group'].replace('_', ' ')}, {row['rate']}×")
-    axes.plot(DEVIATIONS, [math.erf(k / math.sqrt(2)) for k in DEVIATIONS], "k:", label="normal distribution")
-    axes.axhspan(0.92, 0.98, color="0.9", zorder=0)
-    axes.axvline(2, color="0.8", zorder=0)
-    axes.set(xlabel="deviations", ylabel="share of pixels within", xlim=(0, 3.5), ylim=(0, 1.01))
-    axes.legend(fontsize=7, frameon=False)
-    fig.savefig(path, dpi=120)
+        bands = " ".join(f"{value:.2f}" for value in row["bands"])
+        text += (
+            f"| {row['method']} | {row['maps']} | {row['group'].replace('_', ' ')} | {row['rate']}× | {bands} | "
+            f"{row['one draw']:.2f} | {100 * row['within two']:.1f} % | {row['rank correlation']:.2f} | "
+            f"{row['psnr']:.2f} |\n"
+        )
+    return text
 
 
 def main() -> None:
     """Measure, print and save."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--slices", type=int, default=12, help="slices per group and rate, 0 for all")
+    parser.add_argument("--slices", type=int, default=8, help="slices per group and rate, 0 for all")
     parser.add_argument("--samples", type=int, default=16)
+    parser.add_argument("--methods", nargs="*", default=["upmri", "flow"], choices=["upmri", "flow", "ddnm", "dds"])
+    parser.add_argument("--steps", type=int, default=8, help="evaluations of a draw along the flow")
+    parser.add_argument("--diffusion-steps", type=int, default=50, help="evaluations of a draw of ddnm and dds")
+    parser.add_argument("--lines", type=int, default=0, help="slices that are tested on lines, too, per group and rate")
+    parser.add_argument("--line-samples", type=int, default=4, help="draws of that test")
     parser.add_argument("--part", default="test")
+    parser.add_argument("--groups", nargs="*", default=list(GROUPS))
+    parser.add_argument("--rates", type=int, nargs="*", default=[4, 8])
+    parser.add_argument("--maps", nargs="*", default=["espirit", "true"])
+    parser.add_argument("--batch", type=int, default=4, help="slices of one call")
     parser.add_argument("--device", default="auto")
-    parser.add_argument("--workers", type=int, default=1)
-    parser.add_argument("--model", nargs="*", default=[], metavar="NAME=FILE", help="other weights")
-    parser.add_argument("--out", type=Path, default=RESULTS)
+    parser.add_argument("--workers", type=int, default=1, help="processes that simulate")
+    parser.add_argument(
+        "--model", nargs="*", default=[], metavar="NAME=FILE", help="other weights: brain, cardiac, brain-ddnm, …"
+    )
+    parser.add_argument("--out", type=Path, default=RESULTS / "uncertainty.json")
     options = parser.parse_args()
-    models = dict(pair.split("=", 1) for pair in options.model)
-    rows = []
-    for group, (name, _) in GROUPS.items():
-        for rate in (4, 8):
-            found = scans(group, options.part, rate, options.slices, "espirit", options.workers)
-            made = [assess(scan, models.get(name, name), options.samples, options.device) for scan in found]
-            within = [mean(list(column)) for column in zip(*(shares for shares, _, _ in made), strict=True)]
-            row = {
-                "group": group,
-                "rate": rate,
-                "slices": len(found),
-                "within two": within[DEVIATIONS.index(2)],
-                "rank correlation": mean([correlation for _, correlation, _ in made]),
-                "error over deviation": mean([ratio for _, _, ratio in made]),
-                "within": within,
-            }
-            rows.append(row)
-            print(json.dumps({key: value for key, value in row.items() if key != "within"}), flush=True)
-    result = {"part": options.part, "samples": options.samples, "deviations": DEVIATIONS, "rows": rows}
-    (options.out / "uncertainty.json").write_text(json.dumps(result, indent=1) + "\n")
-    figure(rows, options.out / "uncertainty.png")
+    options.device, options.models = pick_device(options.device), dict(pair.split("=", 1) for pair in options.model)
+    rows: list[dict[str, Any]] = []
+    with torch.no_grad():
+        for group in options.groups:
+            for rate in options.rates:
+                found = scans(group, options.part, rate, options.slices, "true", options.workers)
+                for maps in options.maps:
+                    for method in options.methods:
+                        start = time.perf_counter()
+                        kind = GROUPS[group][0]
+                        draw = sampler(method, kind, options, options.samples)
+                        few = sampler(method, kind, options, options.line_samples)
+                        if draw is None or few is None:
+                            print(f"no weights of {method} for {group}", flush=True)
+                            continue
+                        row = {"method": method, "maps": maps, "group": group, "rate": rate, "slices": len(found)}
+                        row |= cell(draw, few, found, maps, options.lines, options)
+                        row["seconds"] = round(time.perf_counter() - start)
+                        rows.append(row)
+                        print(json.dumps({key: row[key] for key in row if key != "within"}), flush=True)
+                        result = {"part": options.part, "samples": options.samples, "deviations": DEVIATIONS}
+                        options.out.write_text(json.dumps(result | {"rows": rows}, indent=1) + "\n")
+                        options.out.with_suffix(".md").write_text(table(rows))
 
 
 if __name__ == "__main__":

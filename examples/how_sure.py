@@ -6,9 +6,9 @@ Several images instead of one: how much they differ, and how that compares with 
 """
 
 # %%
-# With ``samples`` the scan is simulated again from the image, with slightly moved lines and new noise, and
-# reconstructed again. The spread of these images gives the standard deviation of each pixel; a factor that was fitted
-# with the weights accounts for errors that all of them share.
+# With ``samples`` the scan is simulated again, from images that are as rough as the true one may be, and reconstructed
+# again. The errors of these reconstructions, times a gain that was fitted with the weights, are added to the image. The
+# spread of the images that result gives the standard deviation of each pixel.
 from dataclasses import replace
 
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -38,7 +38,7 @@ for axes, (name, (values, white, colours)) in zip(figure.subplots(1, 3), panels.
 
 # %%
 # For a normal distribution, 68 % of the errors lie within one standard deviation and 95 % within two. Four samples of
-# one slice are few; results of many scans are in *UPMRI: as published, and as it works here*.
+# one slice are few; results of many scans are in *Draws and deviations*.
 inside = rec.std > 0
 for count in (1, 2):
     print(f"within {count}: {(error <= count * rec.std)[inside].float().mean():.0%}")

@@ -10,7 +10,7 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import maximum_bipartite_matching
 
 from upmri.learning import bootstrap
-from upmri.learning.bootstrap import bootstrap_errors, deviation, move_lines
+from upmri.learning.bootstrap import bootstrap_errors, deviation, draw_errors, move_lines
 from upmri.physics.masks import calibration_region, equispaced, poisson_disc, random_lines
 from upmri.physics.problem import Problem
 from upmri.physics.sense import SenseOperator
@@ -245,3 +245,45 @@ def test_deviation_is_a_mean_over_neighbours():
         for x in range(3):
             expected[1, y, x] = (1 / 4 / ((3 + y) * (3 + x))) ** 0.5
     assert torch.allclose(std, expected, atol=1e-3)
+
+
+def rough_errors(problem, image, count, seed=0):
+    generators = problem.with_seeds(range(seed, seed + len(image))).generators
+    return draw_errors(sense, problem, image, generators, count)
+
+
+def test_errors_of_draws_without_noise(problem, image, monkeypatch):
+    """±λ (N+λ)⁻¹ (x̂ ± κ ε) with the lines of the problem; ε, the errors of the first step; each sign is random."""
+    quiet = Problem(problem.operator, problem.kspace, sigma=torch.zeros(2).double(), scaled=True)
+    first = draw(quiet, image, 24)
+    monkeypatch.setattr(bootstrap, "bootstrap_errors", lambda *_: first)
+    off = rough_errors(quiet, image, 24)
+    assert off.shape == (24, 2, 4, 6)
+    cases = set()
+    for j in range(24):
+        for i in range(2):
+            part = SenseOperator(quiet.operator.maps[i : i + 1], quiet.operator.mask[i : i + 1])
+            signs = [(a, b) for a in (-1, 1) for b in (-1, 1)]
+            expected = [a * DAMPING * part.solve((image + b * 1.3 * first[j])[i : i + 1], DAMPING)[0] for a, b in signs]
+            found = [case for case, one in zip(signs, expected, strict=True) if torch.allclose(off[j, i], one)]
+            assert len(found) == 1
+            cases.add((i, *found[0]))
+    assert len(cases) == 8
+
+
+def test_the_mean_of_errors_of_draws_is_zero(problem, image):
+    off = rough_errors(problem, image, 400)
+    deviation_of_mean = off.abs().square().mean(0).sqrt() / 20
+    assert (off.mean(0).abs() < 4 * deviation_of_mean).all()
+    assert (draw(problem, image, 400).mean(0).abs() > 4 * deviation_of_mean).any()  # the first step has a bias
+
+
+@pytest.mark.parametrize("count", [1, 9, 20])
+def test_a_slice_has_the_same_errors_of_draws_alone_as_in_a_stack(problem, image, count):
+    both = rough_errors(problem, image, count)
+    assert torch.equal(both, rough_errors(problem, image, count))
+    for i in range(2):
+        part = slice(i, i + 1)
+        operator = SenseOperator(problem.operator.maps[part], problem.operator.mask[part])
+        alone = Problem(operator, problem.kspace[part], sigma=problem.sigma[part], scaled=True)
+        assert torch.allclose(rough_errors(alone, image[part], count, seed=i), both[:, part], atol=1e-12)

@@ -30,7 +30,7 @@ from upmri.weights.files import load_prior, save_weights
 
 OBJECTIVE = UpmriObjective(cascades=2, width=4)
 WITH_PATH = replace(OBJECTIVE, split=LineSplit(loss=(0.2, 0.2), path=(0.8, 0.8), calibration=1))
-SPREAD = {"factor": 1.5, "exponent": 0.5}
+SPREAD = {"radius": [5.0, 12.0], "gain": [1.5, 1.5], "exponent": [0.5, 0.5]}
 
 
 def network(std=0.02):
@@ -183,14 +183,14 @@ def test_the_deviation_by_the_bootstrap_is_that_of_magnitudes_around_the_image(s
 
 
 def test_the_spread_on_the_card_scales_the_bootstrap(scan, model, folder):
-    """c (u/2)^p: three times c makes it three times as wide, and one more of p u/2 times; u, pixels for each sample."""
+    """g (u/2)^p: three times g makes it three times as wide, and one more of p u/2 times; u, pixels for each sample."""
     one = recon(scan, model, samples=3)
     off = one.samples - one.image
     assert off.abs().max() > 0.01
     pixels = (scan.maps != 0).any(1).sum((1, 2))
     unknowns = (pixels / (scan.matrix[0] * scan.mask.sum((1, 2))))[:, None, None]
     assert (unknowns - 2).abs().min() > 0.1
-    for change, factor in (({"factor": 4.5}, 3), ({"exponent": 1.5}, unknowns / 2)):
+    for change, factor in (({"gain": [4.5, 4.5]}, 3), ({"exponent": [1.5, 1.5]}, unknowns / 2)):
         other = recon(scan, write(folder / "wide.safetensors", spread=SPREAD | change), samples=3)
         assert torch.equal(one.image, other.image)
         assert torch.allclose(other.samples - other.image, factor * off, rtol=1e-3, atol=1e-5)
@@ -620,12 +620,12 @@ def test_the_gain_on_held_out_lines_is_a_result(scan, model):
     assert facts == {"held_out_gain": pytest.approx(gain, abs=0.01)}
 
 
-# The factor of the bootstrap.
+# The gain of the bootstrap.
 
 
-@pytest.mark.parametrize(("factor", "exponent"), [(1.5, 0.0), (0.8, 0.6)])
-def test_the_factor_is_fitted_to_held_out_lines(monkeypatch, factor, exponent):
-    """Errors are predicted too small by c (u/2)^p, without noise: c and p are found, for large and small objects."""
+@pytest.mark.parametrize(("gain", "exponent"), [(1.5, 0.0), (0.8, 0.6)])
+def test_the_gain_is_fitted_to_held_out_lines(monkeypatch, gain, exponent):
+    """Errors are predicted too small by g (u/2)^p, without noise: g and p are found, for large and small objects."""
     large = upmri.demo.brain()[:1, ::2, ::2]
     small = np.zeros_like(large)
     small[:, : large.shape[1] // 2, : large.shape[2] // 2] = large[:, ::2, ::2]
@@ -646,13 +646,26 @@ def test_the_factor_is_fitted_to_held_out_lines(monkeypatch, factor, exponent):
         operator = problem.operator
         pixels = (operator.maps != 0).any(1).sum((1, 2))
         unknowns = pixels / (operator.maps.shape[2] * operator.mask.sum((1, 2)))
-        off = (image - truth(operator)) / (factor * (unknowns / 2) ** exponent)[:, None, None]
+        off = (image - truth(operator)) / (gain * (unknowns / 2) ** exponent)[:, None, None]
         return off.expand(count, -1, -1, -1)
 
-    monkeypatch.setattr("upmri.learning.spread.bootstrap_errors", predicted)
+    monkeypatch.setattr("upmri.learning.spread.draw_errors", predicted)
     spread = OBJECTIVE.calibrate(wrong, problems)["spread"]
-    assert spread["factor"] == pytest.approx(factor, rel=0.03)
-    assert spread["exponent"] == pytest.approx(exponent, abs=0.07)
+    for unknowns in (1, 2, 4):
+        expected = gain * (unknowns / 2) ** exponent
+        found = [g * (unknowns / 2) ** p for g, p in zip(spread["gain"], spread["exponent"], strict=True)]
+        assert found == pytest.approx([expected] * 5, rel=0.12)
+    assert spread["exponent"] == pytest.approx([exponent] * 5, abs=0.12)
+
+
+def test_a_calibration_of_earlier_versions_is_refused(scan, folder):
+    """It was fitted to other errors; the image itself needs none."""
+    old = write(folder / "old.safetensors", spread={"factor": 1.5, "exponent": 0.5})
+    assert recon(scan, old).std is None
+    assert recon(scan, old, samples=2, steps=2).std is not None
+    with pytest.raises(InputError, match="earlier version") as error:
+        recon(scan, old, samples=2)
+    assert error.value.field == "samples"
 
 
 def test_refined_maps_are_those_of_the_first_image(model):

@@ -65,7 +65,7 @@ def test_weights_of_a_site(folder, scans, begin, tmp_path):
     assert prior.card["training"]["begun with"]["name"] == "poor"
     assert prior.card["data"] == {"slices": 4, "coils": 4, "simulated": False}
     assert "4 undersampled scans; 1 more" in prior.card["about"]
-    assert set(prior.card["spread"]) == {"factor", "exponent"}  # samples are calibrated
+    assert set(prior.card["spread"]) == {"radius", "gain", "exponent"}  # samples are calibrated
     before, after = (upmri.reconstruct(scans[5], model=model, device="cpu") for model in (begin, path))
     assert upmri.evaluate(after)["psnr"] > upmri.evaluate(before)["psnr"] + 0.1
 

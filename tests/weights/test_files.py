@@ -151,6 +151,11 @@ def changed(**more):
 STEM = "network.down.0.0.0.weight"
 DEEP = "[" * 100_000 + "]" * 100_000
 
+
+def gains(**change):
+    return {"radius": [5.0, 12.0], "gain": [1.0, 1.0], "exponent": [0.0, 0.0], **change}
+
+
 HOSTILE = {
     "empty": lambda: b"",
     "three bytes": lambda: b"\x01\x02\x03",
@@ -218,6 +223,19 @@ HOSTILE = {
     "spread below zero": lambda: with_tensors(changed(), spread={"factor": -1.0, "exponent": 0.0}),
     "spread without end": lambda: with_tensors(changed(), spread={"factor": 1.0, "exponent": math.inf}),
     "spread without an exponent": lambda: with_tensors(changed(), spread={"factor": 1.0}),
+    "gains that are text": lambda: with_tensors(changed(), spread=gains(gain="wide")),
+    "gains below zero": lambda: with_tensors(changed(), spread=gains(gain=[1.0, -1.0])),
+    "a gain of zero": lambda: with_tensors(changed(), spread=gains(gain=[0.0, 1.0])),
+    "gains without end": lambda: with_tensors(changed(), spread=gains(gain=[1.0, math.inf])),
+    "gains that are lists": lambda: with_tensors(changed(), spread=gains(gain=[[1.0], [1.0]])),
+    "more gains than radii": lambda: with_tensors(changed(), spread=gains(gain=[1.0, 1.0, 1.0])),
+    "no radii": lambda: with_tensors(changed(), spread=gains(radius=[], gain=[], exponent=[])),
+    "one radius": lambda: with_tensors(changed(), spread=gains(radius=[5.0], gain=[1.0], exponent=[0.0])),
+    "radii that fall": lambda: with_tensors(changed(), spread=gains(radius=[8.0, 5.0])),
+    "a radius of zero": lambda: with_tensors(changed(), spread=gains(radius=[0.0, 5.0])),
+    "a hundred radii": lambda: with_tensors(
+        changed(), spread={"radius": [*range(1, 101)], "gain": [1.0] * 100, "exponent": [0.0] * 100}
+    ),
     "a pickle": lambda: pickle.dumps(_Pickled()),
 }
 

@@ -19,7 +19,7 @@ from upmri.flow.conditional import LAST, Mirrored, Predictor, posterior_mean, sa
 from upmri.flow.objective import no_filter, projected_loss
 from upmri.flow.path import TimeLaw, interpolate
 from upmri.learning.adaptation import AdaptationPlan, Adapted, adapt_to
-from upmri.learning.bootstrap import bootstrap_errors, deviation
+from upmri.learning.bootstrap import deviation, draw_errors
 from upmri.learning.conformal import CONFIDENCES
 from upmri.learning.fit_bounds import fit_bounds
 from upmri.learning.held_out_bounds import Calibration, bound_slices
@@ -142,7 +142,7 @@ class UpmriObjective(Objective):
         return problem.sigma * torch.exp(self.sigma_jitter * off).to(problem.sigma)
 
     def calibrate(self, network: nn.Module, problems: Iterable[Problem]) -> dict[str, Any]:
-        """Fit the factor of the bootstrap's errors, and bounds on the error where there are enough scans of lines."""
+        """Fit the gain of the bootstrap's errors, and bounds on the error where there are enough scans of lines."""
         reconstruct = partial(mean_image, network)
         return {"spread": fit_spread(reconstruct, problems)} | fit_bounds(reconstruct, problems)
 
@@ -158,7 +158,8 @@ class Upmri(Learned):
         predict held-out lines of the scan's first slice clearly better.
     samples
         Number of images. With more than 1, images around the posterior mean and their standard deviation are returned:
-        by the bootstrap (:mod:`upmri.learning.bootstrap`), with a calibrated deviation, unless ``steps`` is given.
+        by the bootstrap (:mod:`upmri.learning.bootstrap`), with a calibrated deviation and two reconstructions each,
+        unless ``steps`` is given.
     steps
         Evaluations per image to draw the images along the flow instead; their deviation is not calibrated, and much
         too small.
@@ -278,14 +279,9 @@ class Upmri(Learned):
                 count=self.samples, steps=self.steps, start=self.start, generators=problem.generators,
             )  # fmt: skip
             return Estimate(mean, drawn, drawn.abs().std(0))
-        if "spread" not in self.prior.card:
-            raise InputError(
-                f"{self.prior.source} was trained without validation scans, so its deviation is not calibrated; give "
-                "steps for an uncalibrated deviation",
-                field="samples",
-            )
-        off = bootstrap_errors(partial(mean_image, network), problem, mean, problem.generators, self.samples)
-        drawn = mean - scale_errors(off, problem, self.prior.card["spread"])
+        spread = self._spread()
+        off = draw_errors(partial(mean_image, network), problem, mean, problem.generators, self.samples)
+        drawn = mean + scale_errors(off, problem, spread)
         return Estimate(mean, drawn, deviation(drawn, mean))
 
     def _prepared(self, network: Predictor, problem: Problem) -> Problem:
@@ -293,6 +289,18 @@ class Upmri(Learned):
         if self.refine_maps:
             problem = refine_maps(problem, mean_image(network, problem))
         return constrain(problem, REGULARISED) if self.partial_fourier else problem
+
+    def _spread(self) -> dict[str, Any]:
+        """The gain of the bootstrap's errors, from the card of the weights."""
+        spread: dict[str, Any] = self.prior.card.get("spread", {})
+        if "gain" not in spread:
+            why = "calibrated by an earlier version" if spread else "trained without validation scans"
+            raise InputError(
+                f"{self.prior.source} was {why}, so its deviation is not calibrated; calibrate it (docs/draws.md), or "
+                "give steps for an uncalibrated deviation",
+                field="samples",
+            )
+        return spread
 
     def _network(self, problem: Problem) -> Predictor:
         prior = self.adapted(problem)[0].prior if self.adapt else self.prior

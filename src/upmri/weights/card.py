@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from upmri.core.regular import open_regular
 # The first was written until the key ``lesson`` became ``objective``; both are read.
 FORMATS = ("upmri-weights-1", "upmri-weights-2")
 MAX_HEADER = 1 << 20
-_MAX_DEPTH = 16
+_MAX_DEPTH, _MAX_BANDS = 16, 64
 
 
 def read_header(path: Path) -> dict[str, Any]:
@@ -33,10 +34,7 @@ def read_header(path: Path) -> dict[str, Any]:
         if not isinstance(header, dict) or header.get("format") not in FORMATS:
             raise ValueError("its format is unknown")
         _check_depth(header, _MAX_DEPTH)
-        spread = header.get("spread", {"factor": 1.0, "exponent": 0.0})
-        bounds = {"factor": (0, 100), "exponent": (-4, 4)}
-        if not isinstance(spread, dict) or not all(_is_within(spread.get(key), *ends) for key, ends in bounds.items()):
-            raise ValueError("spread: expected a factor from 0 to 100 and an exponent from -4 to 4")
+        _check_spread(header)
         header = rename_old_keys(header)
     except OSError as error:
         raise InputError(f"cannot be read: {error.strerror}", path=path) from error
@@ -81,6 +79,27 @@ def _tensor_bytes(outer: Mapping[str, Any]) -> int:
 
 def _is_within(value: Any, low: float, high: float) -> bool:
     return type(value) in (int, float) and low <= value <= high  # NaN is not
+
+
+def _check_spread(header: Mapping[str, Any]) -> None:
+    """Check the calibration of draws: lists of equal length, or the single factor of earlier versions."""
+    spread = header.get("spread", {"factor": 1.0, "exponent": 0.0})
+    if not isinstance(spread, dict):
+        raise TypeError("spread: expected radius, gain and exponent")
+    bounds = {"radius": (1, 1e4), "gain": (1e-3, 100), "exponent": (-4, 4)}
+    lists = {key: spread.get(key) for key in bounds}
+    if "factor" in spread:
+        bounds = {"factor": (0, 100), "exponent": (-4, 4)}
+        lists = {key: [spread.get(key)] for key in bounds}
+    sizes = {len(values) if isinstance(values, list) else 0 for values in lists.values()}
+    if len(sizes) != 1 or not 1 <= max(sizes) <= _MAX_BANDS:
+        raise ValueError("spread: expected lists of equal length for radius, gain and exponent")
+    for key, values in lists.items():
+        if not all(_is_within(value, *bounds[key]) for value in values or ()):
+            raise ValueError(f"spread: expected a {key} from {bounds[key][0]} to {bounds[key][1]}")
+    radii = lists.get("radius") or []
+    if any(low >= high for low, high in pairwise(radii)) or len(radii) == 1:
+        raise ValueError("spread: expected two or more radii in ascending order")
 
 
 def _check_depth(value: Any, left: int) -> None:
