@@ -1,7 +1,7 @@
 """Calibrate the draws of weights of `upmri` on validation people, without their truth, and write the card anew.
 
 Simulated scans (16 coils, σ₀ = 0.01) of all groups that the weights are for, at 4× and 8×, with the true maps and with
-ESPIRiT maps: `upmri.learning.spread.fit_spread` fits the gain of the bootstrap's errors on held-out lines and on split noise.
+ESPIRiT maps: `fit_spread` fits the gain of the bootstrap's errors on held-out lines and on split noise.
 Tensors and all other entries of the card stay as they are. 29 reconstructions for each scan.
 
     UPMRI_DATA=… python benchmarks/calibrate.py src/upmri/weights/brain.safetensors [--slices 12] [--device cuda]
