@@ -20,7 +20,7 @@ from upmri.learning.divergence import divergence
 from upmri.learning.lines import LineSplit
 from upmri.learning.training_noise import path_noise
 from upmri.methods.backbones import ImageBackbone
-from upmri.methods.learned import Learned
+from upmri.methods.drawing import Drawing, for_draws
 from upmri.physics.operator import Operator
 from upmri.physics.problem import Problem
 from upmri.physics.sense import sense_damping
@@ -141,13 +141,16 @@ class PaperObjective(ImageBackbone):
 
 
 @dataclass(frozen=True)
-class UpmriPaper(Learned):
+class UpmriPaper(Drawing):
     """Algorithm 1, with switches that show why it fails.
 
     Parameters
     ----------
-    model, steps, iterations
-        Weights trained with ``method: upmri-paper``, and T and k at inference.
+    model, samples
+        Weights trained with ``method: upmri-paper``, and the number of draws, of which the image is the mean; more than
+        1 only with ``null_noise``, as there is no other random number.
+    steps, iterations
+        T and k at inference.
     null_noise
         Whether to put noise into the unmeasured subspace, as published. It never enters the network and stays in the
         image.
@@ -170,16 +173,22 @@ class UpmriPaper(Learned):
     image_input: bool = False
     single_evaluation: bool = False
 
-    def reconstruct(self, problem: Problem) -> Tensor:
-        """Image by Algorithm 1, or by one evaluation."""
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.samples > 1 and (self.single_evaluation or not self.null_noise):
+            raise InputError("all draws would be the same; set null_noise, and no single_evaluation", field="samples")
+
+    def draw(self, problem: Problem, count: int) -> Tensor:
+        """Images by Algorithm 1, or one by one evaluation."""
         network, objective = self.prior.network, self.prior.objective
         assert isinstance(objective, PaperObjective)  # noqa: S101  `prior` has checked it
         if self.single_evaluation:
-            return objective.single_evaluation(network, problem, self.iterations)
+            return objective.single_evaluation(network, problem, self.iterations)[None]
         if not objective.published:
             raise InputError(
                 f"{self.prior.source} predicts no velocity at A*y_t, which Algorithm 1 needs; set single_evaluation",
                 field="model",
             )
         cycle = Cyclic(self.steps, self.iterations, self.null_noise, self.image_input)
-        return cycle(network, problem.operator, problem.adjoint, problem.sigma, problem.generators)
+        data = for_draws(problem.adjoint, count)
+        return cycle(network, problem.operator, data, problem.sigma, problem.generators)
