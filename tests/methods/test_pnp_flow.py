@@ -65,7 +65,7 @@ def test_every_round_in_closed_form(operator, covariance, rng, dense, steps, dra
 
 
 def test_its_defaults():
-    assert PnpFlow() == PnpFlow(steps=100, draws=1, alpha=0.1, first=0.5, last=0.01, samples=1)
+    assert PnpFlow() == PnpFlow(steps=100, draws=1, alpha=0.1, times="geometric", first=0.5, last=0.01, samples=1)
 
 
 def test_the_times():
@@ -77,7 +77,9 @@ def test_the_times():
     assert shares == [16, 72]
 
 
-@pytest.mark.parametrize("settings", [{"first": 0.005}, {"first": 1.5}, {"last": 0.0}, {"samples": 0}])
+@pytest.mark.parametrize(
+    "settings", [{"first": 0.005}, {"first": 1.5}, {"last": 0.0}, {"samples": 0}, {"times": "odd"}]
+)
 def test_wrong_settings(settings):
     with pytest.raises(InputError) as error:
         PnpFlow(**settings)
@@ -100,8 +102,8 @@ class Denoiser(nn.Module):
         return (z - ifft2c(gain * fft2c(z))) / t
 
 
-@pytest.mark.parametrize("given", ["model", "instance", "function"])
-def test_a_denoiser_from_outside(rng, given):
+@pytest.mark.parametrize(("given", "times"), [("model", "geometric"), ("instance", "even"), ("function", "even")])
+def test_a_denoiser_from_outside(rng, given, times):
     """One coil that sees everything equally: every frequency by itself, in closed form."""
     frequencies = torch.stack(torch.meshgrid(torch.arange(-4.0, 4), torch.arange(-6.0, 6), indexing="ij"))
     spectrum, mask = 2 / (1 + frequencies.square().sum(0)), torch.arange(12)[None, None] % 3 == 0
@@ -111,11 +113,11 @@ def test_a_denoiser_from_outside(rng, given):
     velocity = Denoiser(spectrum)
     prior = Prior(velocity.forward if given == "function" else velocity, FlowObjective(), "ot-ode")
     method, settings = ("pnp-flow", {"model": prior}) if given != "instance" else (PnpFlow(model=prior), {})
-    rec = upmri.reconstruct(problem, method, steps=10, draws=2, alpha=0.5, first=1.0, last=0.1, **settings)
+    rec = upmri.reconstruct(problem, method, steps=10, draws=2, alpha=0.5, times=times, first=1.0, last=0.1, **settings)
     generator, y = torch.Generator().manual_seed(3), kspace[:, 0] / problem.scale
     x = y
     for i in range(10):
-        t = 0.1 ** (i / 9)
+        t = 0.1 ** (i / 9) if times == "geometric" else 1 - i / 10
         z = x - t**0.5 * (mask * x - y)
         n = fft2c(noise(torch.empty(2, 1, 8, 12, dtype=torch.complex64), generator))
         gain = (1 - t) * spectrum / ((1 - t) ** 2 * spectrum + 2 * t**2)

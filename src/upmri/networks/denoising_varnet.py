@@ -30,6 +30,7 @@ class DenoisingVarNet(nn.Module):
 
     def __init__(self, *, cascades: int = 10, width: int = 32) -> None:
         super().__init__()
+        self.passes = 2 * cascades
         self.filling = nn.ModuleList(UNet(width) for _ in range(cascades))
         self.denoising = nn.ModuleList(UNet(width) for _ in range(cascades))
         self.steps = nn.Parameter(torch.ones(cascades))

@@ -35,6 +35,7 @@ class VarNet(nn.Module):
 
     def __init__(self, *, cascades: int = 10, width: int = 32, damping: float = 0.02) -> None:
         super().__init__()
+        self.passes = cascades
         self.networks = nn.ModuleList(UNet(width) for _ in range(cascades))
         self.log_damping = log_parameter(damping)
 

@@ -1,0 +1,74 @@
+"""Search of rates: the grid grows while the best value is at an edge, and held-out lines decide."""
+
+import math
+
+import pytest
+
+from upmri import InputError
+from upmri.training import search
+from upmri.training.config import read_config
+from upmri.training.loop import DivergedError
+from upmri.training.search import RateGrid, best_value, held_out_gain, resumed, search_rate
+
+
+def run(grid, score):
+    scores = {}
+    while (value := grid.next(scores)) is not None:
+        scores[value] = score(value)
+    return scores
+
+
+@pytest.mark.parametrize(
+    ("best", "tried"),
+    [
+        (2, [1, 2, 4]),
+        (16, [1, 2, 4, 8, 16, 32]),
+        (0.5, [1, 2, 4, 0.5, 0.25]),
+        (1000, [1, 2, 4, 8, 16, 32]),  # three values may be added
+    ],
+)
+def test_the_grid_grows_at_its_edge(best, tried):
+    grid = RateGrid((1.0, 2.0, 4.0), factor=2.0, extensions=3)
+    scores = run(grid, lambda value: -abs(math.log(value / best)))
+    assert list(scores) == tried
+    assert grid.inside(scores) == (best < 1000)
+    assert best_value(scores) == min(best, 32)
+
+
+def test_a_training_that_diverges_is_worst():
+    scores = {1.0: -3.0, 2.0: -math.inf, 4.0: math.nan}
+    assert best_value(scores) == 1.0
+    assert RateGrid((1.0, 2.0, 4.0)).next(scores) == 0.5
+
+
+@pytest.mark.parametrize("settings", [{"values": (1.0,)}, {"values": (2.0, 1.0)}, {"factor": 1.0}, {"extensions": -1}])
+def test_wrong_grids(settings):
+    with pytest.raises(InputError) as error:
+        RateGrid(**settings)
+    assert [error.value.field] == list(settings)
+
+
+@pytest.mark.filterwarnings("ignore:.*phase-encoding lines are in no")
+def test_rates_are_scored_on_held_out_lines(config, monkeypatch):
+    """The score is that of the weights kept; a search that was interrupted goes on; a diverged training is worst."""
+    plain = config(validation=config()["train"] | {"limit": 2}, steps=2, save_every=1, validate_every=1)
+    known = []
+    real = search.resumed
+
+    def train_unless_large(given):
+        if given.rate > 3e-3:
+            raise DivergedError("large")
+        return real(given)
+
+    monkeypatch.setattr(search, "resumed", train_unless_large)
+    grid = RateGrid((1e-3, 4e-3), extensions=1)
+    found = search_rate(read_config(plain), grid, report=lambda scores: known.append(dict(scores)))
+    assert list(found.scores) == [1e-3, 4e-3, 5e-4]
+    assert found.scores[4e-3] == -math.inf
+    assert found.rate in (1e-3, 5e-4)
+    assert [len(scores) for scores in known] == [1, 2, 3]
+    kept = read_config({**plain, "output": f"{plain['output']}/0.001", "rate": 1e-3, "keep": "best"})
+    weights = resumed(kept)  # nothing is trained again
+    assert held_out_gain(weights) == found.scores[1e-3]
+    monkeypatch.setattr(search, "resumed", None)
+    assert search_rate(read_config(plain), grid, known=found.scores) == found
