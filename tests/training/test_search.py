@@ -8,7 +8,7 @@ from upmri import InputError
 from upmri.training import search
 from upmri.training.config import read_config
 from upmri.training.loop import DivergedError
-from upmri.training.search import RateGrid, best_value, held_out_gain, resumed, search_rate
+from upmri.training.search import GrowingGrid, best_value, held_out_gain, resumed, search_rate
 
 
 def run(grid, score):
@@ -28,23 +28,28 @@ def run(grid, score):
     ],
 )
 def test_the_grid_grows_at_its_edge(best, tried):
-    grid = RateGrid((1.0, 2.0, 4.0), factor=2.0, extensions=3)
+    grid = GrowingGrid((1.0, 2.0, 4.0), factor=2.0, extensions=3)
     scores = run(grid, lambda value: -abs(math.log(value / best)))
     assert list(scores) == tried
     assert grid.inside(scores) == (best < 1000)
     assert best_value(scores) == min(best, 32)
 
 
+def test_a_bound_ends_the_search():
+    grid = GrowingGrid((1.0, 2.0), factor=2.0, most=5.0)
+    assert list(run(grid, lambda value: value)) == [1, 2, 4]
+
+
 def test_a_training_that_diverges_is_worst():
     scores = {1.0: -3.0, 2.0: -math.inf, 4.0: math.nan}
     assert best_value(scores) == 1.0
-    assert RateGrid((1.0, 2.0, 4.0)).next(scores) == 0.5
+    assert GrowingGrid((1.0, 2.0, 4.0)).next(scores) == 0.5
 
 
 @pytest.mark.parametrize("settings", [{"values": (1.0,)}, {"values": (2.0, 1.0)}, {"factor": 1.0}, {"extensions": -1}])
 def test_wrong_grids(settings):
     with pytest.raises(InputError) as error:
-        RateGrid(**settings)
+        GrowingGrid(**settings)
     assert [error.value.field] == list(settings)
 
 
@@ -61,7 +66,7 @@ def test_rates_are_scored_on_held_out_lines(config, monkeypatch):
         return real(given)
 
     monkeypatch.setattr(search, "resumed", train_unless_large)
-    grid = RateGrid((1e-3, 4e-3), extensions=1)
+    grid = GrowingGrid((1e-3, 4e-3), extensions=1)
     found = search_rate(read_config(plain), grid, report=lambda scores: known.append(dict(scores)))
     assert list(found.scores) == [1e-3, 4e-3, 5e-4]
     assert found.scores[4e-3] == -math.inf

@@ -239,7 +239,7 @@ class _Run:
             weights = self.copies[list(self.copies)[-1]]
             card = training_card(self.config, self.slices, self.seconds, self.log.last_validation, self.kept)
             card["training"]["passes"] = self.counter.total
-            if self.validation is not None:
+            if self.validation is not None and self.config.calibrate:
                 self.network.load_state_dict(weights)
                 with torch.no_grad():
                     card |= self.objective.calibrate(self.network.eval(), self.validation.all(self.config.batch))

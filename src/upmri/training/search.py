@@ -15,7 +15,7 @@ from upmri.weights.card import read_header
 
 
 @dataclass(frozen=True)
-class RateGrid:
+class GrowingGrid:
     """Values to try, and how the grid grows.
 
     Parameters
@@ -27,11 +27,14 @@ class RateGrid:
     extensions
         Largest number of values that are added. If the best one is at the edge then, the search ends there, and says so
         (:meth:`inside`).
+    most
+        Bound of the values, where the setting has one.
     """
 
     values: tuple[float, ...] = (5e-4, 1e-3, 2e-3)
     factor: float = 2.0
     extensions: int = 4
+    most: float = math.inf
 
     def __post_init__(self) -> None:
         at_least(self, 0, "extensions")
@@ -48,7 +51,8 @@ class RateGrid:
         if len(scores) >= len(self.values) + self.extensions or self.inside(scores):
             return None
         best = best_value(scores)
-        return best * self.factor if best == max(scores) else best / self.factor
+        further = best * self.factor if best == max(scores) else best / self.factor
+        return further if further <= self.most else None
 
     def inside(self, scores: Mapping[float, float]) -> bool:
         """Whether the best value has a neighbour on either side."""
@@ -71,7 +75,7 @@ class Found:
 
 def search_rate(
     config: TrainConfig,
-    grid: RateGrid,
+    grid: GrowingGrid,
     *,
     known: Mapping[float, float] | None = None,
     report: Callable[[Mapping[float, float]], None] = lambda _: None,

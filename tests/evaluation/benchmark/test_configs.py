@@ -43,10 +43,17 @@ def test_every_row_can_be_trained(path, trained):
 
 def test_the_brain_has_every_method():
     rows = {entry.method for entry in read_config(CONFIGS / "benchmark" / "brain.yaml").entries}
-    # The weights of ambient are not kept, dps takes a thousand evaluations, and methods over time need series. GRAPPA
-    # has a benchmark of its own.
+    # Methods over time need series. GRAPPA has a benchmark of its own.
     over_time = {name for name in method_names() if find_method(name).dynamic}
-    assert rows == set(method_names()) - over_time - {"dps", "ambient", "grappa"}
+    assert rows == set(method_names()) - over_time - {"grappa"}
+
+
+def test_what_draws_has_one_draw_and_the_mean_of_eight():
+    entries = read_config(CONFIGS / "benchmark" / "brain.yaml").entries
+    for method in ("ddnm", "dds", "dps", "ot-ode", "pnp-flow", "ambient"):
+        one, eight = (entry for entry in entries if entry.method == method)
+        assert eight.settings == one.settings | {"samples": 8}
+        assert eight.evaluations == 8 * find_method(method).evaluations
 
 
 def test_the_highest_rates_leave_lines_to_calibrate_and_lines_to_draw():

@@ -15,7 +15,7 @@ from upmri.methods.base import Objective
 from upmri.methods.registry import find_method
 from upmri.training.config import DataConfig, TrainConfig
 from upmri.training.passes import steps_within
-from upmri.training.search import RateGrid
+from upmri.training.search import GrowingGrid
 
 SENSE = "sense"
 
@@ -85,7 +85,7 @@ class ControlledConfig:
         U-Net passes of a training, and of each training of the search for a rate: slices times uses of a U-Net, with
         or without gradient, validation apart.
     rates
-        RateGrid of learning rates, the same for all arms.
+        GrowingGrid of learning rates, the same for all arms.
     seeds
         Seeds of the trainings; that of the search is another one.
     batch, warmup_share, weight_decay, ema, clip, precision
@@ -106,7 +106,7 @@ class ControlledConfig:
     accelerations: tuple[float, ...] = (4.0, 8.0)
     passes: int = 100_000
     search_passes: int = 20_000
-    rates: RateGrid = field(default_factory=RateGrid)
+    rates: GrowingGrid = field(default_factory=GrowingGrid)
     seeds: tuple[int, ...] = (0, 1)
     batch: int = 16
     warmup_share: float = 0.1
@@ -161,6 +161,7 @@ class ControlledConfig:
             clip=self.clip,
             ema=self.ema,
             keep="best",
+            calibrate=False,
             precision=self.precision,
             seed=seed,
             log_every=every,
