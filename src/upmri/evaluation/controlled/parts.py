@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
@@ -172,7 +173,12 @@ def _search(config: ControlledConfig, arm: Arm, device: str) -> None:
         arm, passes=config.search_passes, seed=config.seeds[0] + _SEARCH_SEED, output=folder,
         rate=config.rates.values[0], device=device,
     )  # fmt: skip
-    found = search_rate(training, config.rates, known=known, report=partial(_write, so_far))
+
+    def keep_scores(scores: Mapping[float, float]) -> None:
+        _write(so_far, scores)
+        shutil.rmtree(folder, ignore_errors=True)  # weights and states of the search are not used again
+
+    found = search_rate(training, config.rates, known=known, report=keep_scores)
     _write(target, {"rate": found.rate, "inside": found.inside, "scores": found.scores, "steps": training.steps})
     so_far.unlink(missing_ok=True)
 
@@ -191,8 +197,11 @@ def _train(config: ControlledConfig, arm: Arm, seed: int, device: str) -> None:
                 raise
             continue
         atomic.make_folder(target.parent)
-        with atomic.staged(target, overwrite=True) as stage:
-            stage.write_bytes(made.read_bytes())
+        for file, name in ((made.parent / "log.jsonl", target.parent / "log.jsonl"), (made, target)):
+            with atomic.staged(name, overwrite=True) as stage:
+                stage.write_bytes(file.read_bytes())
+        for earlier in range(retry + 1):
+            shutil.rmtree(f"{training.output}.{earlier}", ignore_errors=True)
         return
 
 
