@@ -1,6 +1,6 @@
-"""The protocol of SSIBench (Wang, McDonagh and Davies, arXiv 2502.14009) with the losses and the network of this project.
+"""The protocol of SSIBench (Wang, McDonagh and Davies, arXiv 2502.14009) with the losses and network of this project.
 
-    pip install deepinv sigpy
+    pip install "deepinv>=0.5" sigpy
     python benchmarks/ssibench.py fastmri_brain_singlecoil.pt --physics multicoil --epochs 100 [--method upmri]
 
 From its public script (github.com/Andrewwango/ssibench, train.py) and made by deepinv itself: the images (middle slices
@@ -52,8 +52,8 @@ def simulate(file: Path, scenario: str, folder: Path) -> dict[str, list[Path]]:
     """Simulate the scans of a scenario with deepinv, once; return the files of both parts."""
     import deepinv as dinv
 
-    images = dinv.datasets.SimpleFastMRISliceDataset(file.parent.resolve(), file_name=file.name)
-    size = tuple(images[0].shape[-2:])
+    images = dinv.datasets.SimpleFastMRISliceDataset(file.parent.resolve(), file_name=file.name, use_dict_output=True)
+    size = tuple(images[0]["x"].shape[-2:])
     rng, cpu = (torch.Generator().manual_seed(SEED) for _ in range(2))
     masks = dinv.physics.generator.GaussianMaskGenerator(img_size=size, acceleration=RATE, rng=rng)
     physics = dinv.physics.MRI(img_size=size)
@@ -66,7 +66,8 @@ def simulate(file: Path, scenario: str, folder: Path) -> dict[str, list[Path]]:
     parts = torch.utils.data.random_split(images, (0.8, 0.2), generator=cpu)
     for part, chosen in zip(("train", "test"), parts, strict=True):
         made[part] = []
-        for i, image in enumerate(chosen):
+        for i, item in enumerate(chosen):
+            image = item["x"]
             params = masks.step() if fixed is None else fixed  # drawn for every image, also for those that exist
             data = physics(image[None], **params)
             path = folder / part / f"{i:05}.h5"
@@ -135,7 +136,6 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--device", default="auto")
     parser.add_argument("-o", "--output", type=Path, default=Path("ssibench"))
     options = parser.parse_args(arguments)
-    allow_torchvision()
     files = simulate(options.images, options.physics, options.output / options.physics)
     rows = [["zero-filled", *score(files["test"], "zero-filled", {}, options.device)]]
     rows.append(["sense", *score(files["test"], "sense", {}, options.device)])
@@ -147,4 +147,5 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
+    allow_torchvision()
     main()
