@@ -1,6 +1,8 @@
 """Search of rates: the grid grows while the best value is at an edge, and held-out lines decide."""
 
+import importlib.util
 import math
+from pathlib import Path
 
 import pytest
 
@@ -77,3 +79,19 @@ def test_rates_are_scored_on_held_out_lines(config, monkeypatch):
     assert held_out_gain(weights) == found.scores[1e-3]
     monkeypatch.setattr(search, "resumed", None)
     assert search_rate(read_config(plain), grid, known=found.scores) == found
+
+
+@pytest.mark.filterwarnings("ignore:.*phase-encoding lines are in no")
+def test_the_script_for_one_training(config, write, capsys):
+    path = Path(__file__).parents[2] / "benchmarks" / "rates.py"
+    spec = importlib.util.spec_from_file_location("rates", path)
+    script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+    plain = config(validation=config()["train"] | {"limit": 2})
+    options = [str(write(plain)), "--rates", "1e-3", "2e-3", "--extensions", "0", "--passes", "10"]
+    script.main(options)
+    first = capsys.readouterr().out
+    assert first.count("dB over SENSE") == 2
+    assert "(3 steps each)" in first  # of two slices, every second step with a second pass
+    script.main(options)
+    assert capsys.readouterr().out == first.splitlines()[-1] + "\n"  # nothing is trained again

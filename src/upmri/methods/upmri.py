@@ -76,11 +76,11 @@ class UpmriObjective(Objective):
     sigma_jitter
         Standard deviation of the logarithm of the noise level that is input to the network, as that of a scan is an
         estimate.
+    supervised
+        Whether the loss uses full images instead: the same loss with the identity for A_Λ, and x₀ for x̂.
     backbone
         Network: ``unrolled``, or ``varnet``, with a U-Net for each cascade, which has neither the path nor σ₀ as input
         and needs ``path_every: 0``.
-    supervised
-        Whether the loss uses full images instead: the same loss with the identity for A_Λ, and x₀ for x̂.
     """
 
     cascades: int = 10
@@ -90,8 +90,8 @@ class UpmriObjective(Objective):
     time: TimeLaw = field(default_factory=lambda: TimeLaw(location=-3.0, scale=1.2))
     path_every: int = 4
     sigma_jitter: float = 0.4
-    backbone: str = UNROLLED
     supervised: bool = False
+    backbone: str = UNROLLED
 
     def __post_init__(self) -> None:
         in_range(self, cascades=(1, 64), width=(1, 256))
