@@ -50,6 +50,7 @@ def main(arguments: list[str] | None = None) -> int:
         if given.show:
             return _show(config)
         if given.minutes is not None:
+            signal.signal(signal.SIGTERM, lambda *_: sys.exit(3))  # outside of trainings, which save their state
             timer = threading.Timer(60 * given.minutes, os.kill, (os.getpid(), signal.SIGTERM))
             timer.daemon = True
             timer.start()

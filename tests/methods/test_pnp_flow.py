@@ -65,7 +65,7 @@ def test_every_round_in_closed_form(operator, covariance, rng, dense, steps, dra
 
 
 def test_its_defaults():
-    assert PnpFlow() == PnpFlow(steps=100, draws=1, alpha=0.1, times="geometric", first=0.5, last=0.01, samples=1)
+    assert PnpFlow() == PnpFlow(steps=100, draws=1, alpha=0.1, times="geometric", first=0.25, last=0.00125, samples=1)
 
 
 def test_the_times():
@@ -78,7 +78,7 @@ def test_the_times():
 
 
 @pytest.mark.parametrize(
-    "settings", [{"first": 0.005}, {"first": 1.5}, {"last": 0.0}, {"samples": 0}, {"times": "odd"}]
+    "settings", [{"first": 0.001}, {"first": 1.5}, {"last": 0.0}, {"samples": 0}, {"times": "odd"}]
 )
 def test_wrong_settings(settings):
     with pytest.raises(InputError) as error:

@@ -40,7 +40,7 @@ class PnpFlow(Drawing):
         peak at 1 and noise of variance 2 have equal energy near t = 0.15: some 85 in 100 of even times are spent on
         noise.
     first, last
-        First and last of the geometric times.
+        First and last of the geometric times, chosen on validation people (``docs/methods.md``).
     """
 
     name = "pnp-flow"
@@ -54,8 +54,8 @@ class PnpFlow(Drawing):
     draws: int = 1
     alpha: float = 0.1
     times: Literal["geometric", "even"] = "geometric"
-    first: float = 0.5
-    last: float = 0.01
+    first: float = 0.25
+    last: float = 0.00125
 
     def __post_init__(self) -> None:
         super().__post_init__()

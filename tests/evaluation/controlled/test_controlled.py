@@ -2,6 +2,8 @@
 
 import importlib.util
 import json
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -18,6 +20,7 @@ from upmri.methods import find_method
 from upmri.networks.unrolled import Unrolled
 from upmri.networks.varnet import VarNet
 from upmri.physics.phantom import Ellipse, image
+from upmri.training.data import PreparedSlices
 from upmri.weights.card import read_header
 
 ROOT = Path(__file__).parents[3]
@@ -25,7 +28,7 @@ PLAN = ROOT / "configs" / "benchmark" / "controlled.yaml"
 # Neither pyyaml nor pydantic nor what only other layers need: as on a machine for training.
 BARE = """
 import sys
-others = "yaml pydantic pydantic_core h5py nibabel pydicom ismrmrd matplotlib rich typer"
+others = "yaml pydantic pydantic_core h5py nibabel pydicom ismrmrd matplotlib rich typer scipy PIL skimage sigpy"
 sys.modules.update(dict.fromkeys(others.split()))
 sys.path.insert(0, {folder!r})
 import torch
@@ -94,6 +97,29 @@ def test_from_the_plan_to_the_report(plan, command, capsys):
     assert begun == [f"train/{arm.name}/{seed}" for seed in (0, 1) for arm in config.arms]
     check_report(config)
     assert run_parts(config) == []  # nothing is left to do
+
+
+@pytest.mark.filterwarnings("ignore:.*phase-encoding lines are in no")
+def test_an_interrupted_training_goes_on(plan, command, tmp_path, monkeypatch, capsys):
+    """SIGTERM in the fourth step: the state is saved, and the passes are those of an uninterrupted training."""
+    options = [str(plan), "--device", "cpu", "--set", f"output={tmp_path / 'out'}", "passes=24"]
+    options += ["--only", "prepare", "search/weighted-ssdu", "train/weighted-ssdu/0"]
+    plain = PreparedSlices.batch
+
+    def interrupting(self, step, *args, **kwargs):
+        if step == 4:  # trainings of the search have four steps
+            os.kill(os.getpid(), signal.SIGTERM)
+        return plain(self, step, *args, **kwargs)
+
+    monkeypatch.setattr(PreparedSlices, "batch", interrupting)
+    assert command.main(options) == 3
+    assert "saved at step 5" in capsys.readouterr().out
+    monkeypatch.setattr(PreparedSlices, "batch", plain)
+    assert command.main(options) == 0
+    begun = [line.split()[-1] for line in capsys.readouterr().out.splitlines() if " s  " in line]
+    assert begun == ["train/weighted-ssdu/0"]
+    config = read_plan(plan, (f"output={tmp_path / 'out'}",))
+    assert read_header(config.weights(config.arm("weighted-ssdu"), 0))["training"]["passes"] == 24
 
 
 @pytest.mark.soak

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 import time
@@ -68,7 +69,7 @@ def experiment_parts(config: ControlledConfig) -> list[ExperimentPart]:
     first grid; each value that is added costs as much as one of them.
     """
     folder, cost = config.folder, config.search_passes * len(config.rates.values)
-    made = [ExperimentPart("prepare", folder / "prepared.json", (), 0, partial(_prepare, config))]
+    made = [ExperimentPart("prepare", _prepared_file(config), (), 0, partial(_prepare, config))]
     made += [
         ExperimentPart(f"search/{arm.name}", _rate_file(config, arm), ("prepare",), cost, partial(_search, config, arm))
         for arm in config.arms
@@ -158,7 +159,13 @@ def _prepare(config: ControlledConfig, _device: str) -> None:
         name: len(prepare(data, config.cache_folder, workers=config.workers))
         for name, data in (("train", config.train), ("validation", config.validation))
     }
-    _write(config.folder / "prepared.json", counts)
+    _write(_prepared_file(config), counts)
+
+
+def _prepared_file(config: ControlledConfig) -> Path:
+    """Beside the prepared slices: on another machine they have to be prepared again."""
+    digest = hashlib.sha256(repr((config.train, config.validation)).encode()).hexdigest()[:12]
+    return config.cache_folder / f"prepared-{digest}.json"
 
 
 def _rate_file(config: ControlledConfig, arm: Arm) -> Path:
