@@ -103,9 +103,10 @@ class Ddnm(Diffusion):
     model, samples, steps, eta
         Weights, draws, evaluations, and the share of the noise that is drawn anew.
     singular_values
-        Singular values of A in the rule for the noise of the data: ``rows``, those of A, as published, from the
-        eigenvalues of N by readout rows (:func:`spectral_step`), for masks of lines; ``one``, 1 for all of them, with
-        a damped A⁺ (:func:`range_step`); ``auto``, ``rows`` where the mask has lines and no damping is given.
+        Singular values of A in the rule for the noise of the data: ``one``, 1 for all of them, with a damped A⁺
+        (:func:`range_step`); ``rows``, those of A, as published, from the eigenvalues of N by readout rows
+        (:func:`spectral_step`), for masks of lines. The latter knows of the noise in directions that the coils
+        hardly see, but not of the errors of estimated coil maps there, which are larger.
     damping
         λ in A⁺ = (N + λI)⁻¹ A* of ``one``; that of SENSE, from σ₀, when not given.
     """
@@ -113,12 +114,12 @@ class Ddnm(Diffusion):
     name = "ddnm"
     summary = "a diffusion prior, estimates made consistent by the pseudo-inverse (DDNM⁺, Wang 2023)"
 
-    singular_values: Literal["auto", "rows", "one"] = "auto"
+    singular_values: Literal["one", "rows"] = "one"
     damping: float | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        one_of(self, singular_values=("auto", "rows", "one"))
+        one_of(self, singular_values=("one", "rows"))
         if self.damping is not None:
             positive(self, "damping")
             if self.singular_values == "rows":
@@ -127,8 +128,7 @@ class Ddnm(Diffusion):
     def data_step(self, problem: Problem) -> DataStep:
         """DDNM⁺."""
         operator = problem.operator
-        lines = isinstance(operator, SenseOperator) and operator.cartesian_1d
-        if self.singular_values == "rows" or (self.singular_values == "auto" and self.damping is None and lines):
+        if self.singular_values == "rows":
             if not isinstance(operator, SenseOperator):
                 raise InputError("the singular values of A are known only for a SenseOperator", field="operator")
             return spectral_step(operator, problem.adjoint, problem.sigma, self.eta)
