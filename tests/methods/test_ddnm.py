@@ -202,6 +202,12 @@ def test_a_mask_of_rows_and_one_of_points(rng, dense):
     assert torch.allclose(
         spectrum.apply(x, lambda e, f: f * e.square(), factors), 2 * operator.normal(operator.normal(x))
     )
+    values, vectors = torch.linalg.eigh(dense(operator.normal, (1, 4, 6)))
+    cutoff = values[values > 1e-6].sqrt().median().item()
+    kept = (values >= cutoff**2).to(vectors)
+    some = ((x.flatten(1) @ vectors.conj()) * kept) @ vectors.mT
+    found = RowSpectrum(operator, cutoff).apply(x, lambda e: (e > 0).double())
+    assert torch.allclose(found.flatten(1), some)
     points = SenseOperator(maps, torch.rand(1, 4, 6, generator=torch.Generator().manual_seed(0)) < 0.5)
     with pytest.raises(InputError, match="lines"):
         RowSpectrum(points)
@@ -217,7 +223,7 @@ def test_which_rule_is_used(scan, model, own_operator):
     with pytest.raises(InputError) as error:
         Ddnm(**settings, singular_values="rows").reconstruct(own)
     assert error.value.field == "operator"
-    for wrong in ({"singular_values": "two"}, {"damping": 0.1, "singular_values": "rows"}):
+    for wrong in ({"singular_values": "two"}, {"damping": 0.1, "singular_values": "rows"}, {"cutoff": 0.0}):
         with pytest.raises(InputError) as error:
             Ddnm(**wrong)
         assert error.value.field in wrong

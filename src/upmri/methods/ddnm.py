@@ -105,8 +105,10 @@ class Ddnm(Diffusion):
     singular_values
         Singular values of A in the rule for the noise of the data: ``one``, 1 for all of them, with a damped A⁺
         (:func:`range_step`); ``rows``, those of A, as published, from the eigenvalues of N by readout rows
-        (:func:`spectral_step`), for masks of lines. The latter knows of the noise in directions that the coils
-        hardly see, but not of the errors of estimated coil maps there, which are larger.
+        (:func:`spectral_step`), for masks of lines.
+    cutoff
+        Smallest singular value of ``rows``; smaller ones count as 0. The rule knows of the noise in directions that the
+        coils hardly see, but not of the errors of estimated coil maps, which are larger there.
     damping
         λ in A⁺ = (N + λI)⁻¹ A* of ``one``; that of SENSE, from σ₀, when not given.
     """
@@ -115,11 +117,13 @@ class Ddnm(Diffusion):
     summary = "a diffusion prior, estimates made consistent by the pseudo-inverse (DDNM⁺, Wang 2023)"
 
     singular_values: Literal["one", "rows"] = "one"
+    cutoff: float = 0.03
     damping: float | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
         one_of(self, singular_values=("one", "rows"))
+        in_range(self, cutoff=(1e-3, 1))
         if self.damping is not None:
             positive(self, "damping")
             if self.singular_values == "rows":
@@ -131,12 +135,14 @@ class Ddnm(Diffusion):
         if self.singular_values == "rows":
             if not isinstance(operator, SenseOperator):
                 raise InputError("the singular values of A are known only for a SenseOperator", field="operator")
-            return spectral_step(operator, problem.adjoint, problem.sigma, self.eta)
+            return spectral_step(operator, problem.adjoint, problem.sigma, self.eta, self.cutoff)
         damping = sense_damping(problem.sigma) if self.damping is None else self.damping
         return range_step(operator, problem.adjoint, problem.sigma, damping)
 
 
-def spectral_step(operator: SenseOperator, adjoint: Tensor, sigma: Tensor, eta: float) -> DataStep:
+def spectral_step(
+    operator: SenseOperator, adjoint: Tensor, sigma: Tensor, eta: float, cutoff: float = 1e-3
+) -> DataStep:
     """x̃₀ = x̂₀ − Λ A⁺(A x̂₀ − y), and the noise Φ, both with one number for each right singular vector of A.
 
     With the singular value s of a direction, the noise of A⁺y in it is σ_y/s, σ_y = σ₀/√2 per channel. It is part of
@@ -153,10 +159,10 @@ def spectral_step(operator: SenseOperator, adjoint: Tensor, sigma: Tensor, eta: 
     ----------
     operator, adjoint, sigma
         A with a mask of lines, A*y, (…, slice, H, W), and σ₀, (slice,).
-    eta
-        η.
+    eta, cutoff
+        η, and the smallest s; smaller ones count as 0.
     """
-    support, channel, spectrum = operator.support, sigma / math.sqrt(2), RowSpectrum(operator)
+    support, channel, spectrum = operator.support, sigma / math.sqrt(2), RowSpectrum(operator, cutoff)
     kept = math.sqrt(1 - eta**2)
 
     def step(guess: Tensor, a: float, level: float) -> tuple[Tensor, Mixture]:

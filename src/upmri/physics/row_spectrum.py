@@ -14,8 +14,8 @@ from upmri.physics.sense import SenseOperator
 Gain = Callable[..., Tensor]
 """Eigenvalues e (slice, row, k), and values of each slice as (slice, 1, 1) ↦ the gain of each eigenvector."""
 
-# Eigenvalues below this share of the largest possible one, 1, are rounding: their directions were not measured.
-NOTHING = 1e-6
+# Smallest singular value: the squares of smaller ones are rounding, as the largest is 1.
+_ROUNDING = 1e-3
 
 
 class RowSpectrum:
@@ -29,9 +29,11 @@ class RowSpectrum:
     ----------
     operator
         SENSE operator with a mask of whole lines, along either axis.
+    cutoff
+        Smallest singular value √e; directions with smaller ones count as not measured, e = 0.
     """
 
-    def __init__(self, operator: SenseOperator) -> None:
+    def __init__(self, operator: SenseOperator, cutoff: float = _ROUNDING) -> None:
         if not operator.cartesian_1d:
             raise InputError("the singular values of A are known by rows only for masks of lines", field="operator")
         self._turned = operator._turned is not None
@@ -39,7 +41,7 @@ class RowSpectrum:
         self._blocks, self._parts = operator._blocks, []
         for block in self._blocks:
             values, vectors = torch.linalg.eigh(normal_rows(operator._rows, operator._weights[:, 0], block))
-            self._parts.append((torch.where(values < NOTHING, 0, values), vectors))
+            self._parts.append((torch.where(values < cutoff**2, 0, values), vectors))
 
     def apply(self, image: Tensor, gain: Gain, *values: Tensor) -> Tensor:
         """V diag(g(e)) V* x of images (…, slice, H, W).
