@@ -135,17 +135,20 @@ def rounded(values: Tensor) -> list[float]:
 
 def table(rows: list[dict[str, Any]]) -> str:
     """Markdown of all results."""
-    text = (
-        "| method | maps | group | rate | bands: < 8, 8–16, 16–32, 32–48, > 48 | one draw (dB) | within two | "
-        "rank correlation | PSNR (dB) |\n|---|---|---|---|---|---|---|---|---|\n"
-    )
+    columns = (
+        "method", "maps", "group", "rate", "slices", "bands: < 8, 8–16, 16–32, 32–48, > 48", "on held-out lines",
+        "on sampled lines", "one draw (dB)", "within two", "rank correlation", "PSNR (dB)",
+    )  # fmt: skip
+    text = f"| {' | '.join(columns)} |\n" + "|---" * len(columns) + "|\n"
     for row in rows:
-        bands = " ".join(f"{value:.2f}" for value in row["bands"])
-        text += (
-            f"| {row['method']} | {row['maps']} | {row['group'].replace('_', ' ')} | {row['rate']}× | {bands} | "
-            f"{row['one draw']:.2f} | {100 * row['within two']:.1f} % | {row['rank correlation']:.2f} | "
-            f"{row['psnr']:.2f} |\n"
-        )
+        kinds = (row["bands"], row.get("held-out lines"), row.get("sampled lines"))
+        bands = [" ".join(f"{value:.2f}" for value in kind) if kind else "–" for kind in kinds]
+        cells = (
+            row["method"], row["maps"], row["group"].replace("_", " "), f"{row['rate']}×", row["slices"], *bands,
+            f"{row['one draw']:.2f}", f"{100 * row['within two']:.1f} %", f"{row['rank correlation']:.2f}",
+            f"{row['psnr']:.2f}",
+        )  # fmt: skip
+        text += f"| {' | '.join(map(str, cells))} |\n"
     return text
 
 

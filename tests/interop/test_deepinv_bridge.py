@@ -4,7 +4,7 @@ from torch import nn
 
 import upmri
 from upmri.core.errors import InputError
-from upmri.methods.pnp_flow import plug_and_play
+from upmri.methods.pnp_flow import even_times, plug_and_play
 from upmri.physics.phantom import image
 from upmri.physics.sense import SenseOperator, sense_damping
 from upmri.physics.simulate import simulate
@@ -105,8 +105,8 @@ def test_plug_and_play_with_their_denoiser():
     operator = SenseOperator(scan.maps, scan.mask)
     adjoint = operator.adjoint(scan.kspace)
     made = plug_and_play(
-        from_deepinv_denoiser(deepinv.models.TVDenoiser(n_it_max=50)), operator, adjoint,
-        steps=60, draws=1, alpha=0.1, generators=[torch.Generator().manual_seed(0)],
+        from_deepinv_denoiser(deepinv.models.TVDenoiser(n_it_max=50)), operator, adjoint, even_times(60),
+        draws=1, alpha=0.1, generators=[torch.Generator().manual_seed(0)],
     )  # fmt: skip
     errors = [
         (operator.solve(adjoint, damping) - scan.reference).norm()

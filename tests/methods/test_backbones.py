@@ -1,13 +1,20 @@
 """Networks of the objectives: made as their settings say."""
 
 import pytest
+import torch
 
 from upmri import InputError
+from upmri.flow.conditional import posterior_mean
 from upmri.methods import find_method
+from upmri.methods.prior import Prior
+from upmri.methods.upmri import UpmriObjective
 from upmri.networks.adm import SIZES
+from upmri.networks.denoising_varnet import DenoisingVarNet
 from upmri.networks.image import ImageNetwork
 from upmri.networks.modl import MoDL
+from upmri.networks.unrolled import Unrolled
 from upmri.networks.varnet import VarNet
+from upmri.physics.problem import Problem
 
 
 @pytest.mark.parametrize("method", ["modl", "moi", "ensure"])
@@ -29,6 +36,51 @@ def test_a_varnet_has_the_settings_of_the_objective(method):
     assert len(network.networks) == 3
     assert network.networks[0].down[0][0][0].out_channels == 5
     assert (objective().cascades, objective().width) == (10, 32)
+
+
+@pytest.mark.parametrize("method", ["modl", "moi", "ensure", "varnet", "ssdu", "weighted-ssdu", "robust-ssdu", "rei"])
+def test_all_can_train_the_network_of_upmri(method, scan):
+    """Its loss and its image are those of the network with the noise level of the scan."""
+    settings = {"backbone": "unrolled", "width": 4, "unrolls" if method in ("modl", "moi", "ensure") else "cascades": 2}
+    objective = find_method(method).objective(**settings)
+    torch.manual_seed(0)
+    network = objective.network()
+    assert isinstance(network, Unrolled)
+    torch.nn.init.normal_(network.network.out.weight, std=0.1)
+    levels = []
+    network.register_forward_hook(lambda _, inputs, __: levels.append(inputs[4]))
+    problem = Problem.from_scan(scan)
+    objective.loss(network, problem).sum().backward()
+    factor = 2**0.5 if method == "robust-ssdu" else 1
+    assert all(torch.allclose(level, factor * problem.sigma) for level in levels)
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in network.parameters())
+    with torch.no_grad():
+        prior = Prior(network, objective, method)
+        image = find_method(method)(model=prior).reconstruct(problem)
+        plain = posterior_mean(network, problem.operator, problem.adjoint, problem.sigma)
+        corrected = objective.correct(plain, problem) if method == "robust-ssdu" else plain
+    assert torch.allclose(image, corrected)
+    with pytest.raises(InputError) as error:
+        find_method(method).objective(backbone="resnet")
+    assert error.value.field == "backbone"
+
+
+def test_robust_ssdu_has_the_published_network(scan):
+    objective = find_method("robust-ssdu").objective(backbone="denoising", cascades=2, width=4)
+    network = objective.network()
+    assert isinstance(network, DenoisingVarNet)
+    assert objective.loss(network, Problem.from_scan(scan)).isfinite().all()
+    assert find_method("weighted-ssdu").objective.backbones == ("varnet", "unrolled")
+
+
+def test_upmri_can_train_a_varnet_without_the_path(scan):
+    objective = UpmriObjective(backbone="varnet", path_every=0, cascades=2, width=4)
+    network = objective.network()
+    assert isinstance(network, VarNet)
+    assert objective.loss(network, Problem.from_scan(scan)).isfinite().all()
+    with pytest.raises(InputError) as error:
+        UpmriObjective(backbone="varnet")
+    assert error.value.field == "backbone"
 
 
 @pytest.mark.parametrize("method", ["ddnm", "ot-ode", "ambient", "gtf2m", "upmri-paper"])

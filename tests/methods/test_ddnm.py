@@ -8,9 +8,10 @@ from upmri import InputError
 from upmri.flow.diffusion import Cosine
 from upmri.flow.path import noise
 from upmri.learning.training_noise import path_noise
-from upmri.methods.ddnm import Ddnm, DiffusionObjective, range_step
+from upmri.methods.ddnm import Ddnm, DiffusionObjective, range_step, spectral_step
 from upmri.physics.operator import IdentityOperator
 from upmri.physics.problem import Problem
+from upmri.physics.row_spectrum import RowSpectrum
 from upmri.physics.sense import SenseOperator, sense_damping
 from upmri.weights.files import load_prior
 
@@ -131,3 +132,98 @@ def test_validation_takes_few_steps_from_the_same_noise(scan, model):
     prior, problem = load_prior(model), Problem.from_scan(scan[0])
     image = Ddnm(model=prior, **Ddnm.validation).reconstruct(problem)
     assert torch.equal(image, Ddnm(model=prior, steps=20).reconstruct(problem.with_seeds(problem.seeds)))
+
+
+# The published rule, with the singular values of A.
+
+
+@pytest.mark.parametrize(("sigma", "level"), [(0.1, 0.5), (2.0, 0.5), (0.6, 0.2), (0.0, 0.6), (0.0, 0.0), (0.3, 0.0)])
+def test_the_published_rule_against_a_dense_svd(operator, rng, dense, sigma, level):
+    """Λ, and Φ as a function of new noise and of ε̂, in the basis of the right singular vectors of A."""
+    a, eta = 0.8, 0.6
+    guess, y, fresh, eps = rng(*SHAPE), rng(2, 3, 4, 6), rng(*SHAPE), rng(*SHAPE)
+    level_of = torch.tensor([sigma, 0.5 * sigma]).double()
+    image, rest = spectral_step(operator, operator.adjoint(y), level_of, eta)(guess, a, level)
+    added = rest(fresh, eps)
+    for i in range(2):
+        part = slice(i, i + 1)
+        alone = SenseOperator(operator.maps[part], operator.mask[part])
+        matrix = dense(alone.forward, (1, 4, 6))
+        _, s, right = torch.linalg.svd(matrix, full_matrices=True)
+        s = torch.nn.functional.pad(s, (0, 24 - len(s))) if len(s) < 24 else s[:24]
+        expected = (operator.support[i] * guess[i]).flatten()
+        gap = matrix.mH @ (matrix @ expected - (alone.mask[:, None] * y[part]).flatten())
+        noise_ = torch.zeros(24, dtype=torch.complex128)
+        sy = level_of[i].item() / 2**0.5
+        for k in range(24):
+            v, n, old = right[k].conj(), (right[k] * fresh[i].flatten()).sum(), (right[k] * eps[i].flatten()).sum()
+            if s[k] < 1e-3:
+                noise_ += v * level * (eta * n + (1 - eta**2) ** 0.5 * old)
+            elif level >= a * sy / s[k]:
+                expected = expected - v * (v.conj() * gap).sum() / s[k] ** 2
+                noise_ += v * (level**2 - (a * sy / s[k]) ** 2) ** 0.5 * n
+            else:
+                share = (1 - eta**2) ** 0.5 * s[k] * level / (a * sy)
+                expected = expected - share * v * (v.conj() * gap).sum() / s[k] ** 2
+                noise_ += v * eta * level * n
+        assert torch.allclose(image[i].flatten(), expected, atol=1e-7)
+        assert torch.allclose(added[i].flatten(), noise_, atol=1e-7)
+
+
+def test_every_measured_direction_has_the_noise_of_the_next_level(operator, rng, dense):
+    """The covariance of a' x̃₀ + Φ over the noise of data and draws is σ'² in each channel, from any estimate."""
+    sigma, a, level, eta = torch.tensor([0.4, 0.4]).double(), 0.8, 0.5, 0.6
+    count = 4000
+    e = (
+        sigma[0]
+        / 2**0.5
+        * noise(torch.empty(count, 2, 3, 4, 6, dtype=torch.complex128), torch.Generator().manual_seed(0))
+    )
+    drawn = noise(torch.empty(count, *SHAPE, dtype=torch.complex128), torch.Generator().manual_seed(1))
+    eps = torch.zeros_like(drawn)
+    image, rest = spectral_step(operator, operator.adjoint(e), sigma, eta)(torch.zeros_like(drawn), a, level)
+    total = (a * image + rest(drawn, eps))[:, 0].flatten(1)
+    alone = SenseOperator(operator.maps[:1], operator.mask[:1])
+    values, vectors = torch.linalg.eigh(dense(alone.normal, (1, 4, 6)))
+    power = (total @ vectors.conj()).abs().square().mean(0) / 2
+    measured = values > 1e-6
+    assert measured.any()
+    assert torch.allclose(power[measured], torch.full_like(power[measured], level**2), rtol=0.12)
+
+
+def test_a_mask_of_rows_and_one_of_points(rng, dense):
+    maps = rng(1, 2, 4, 6)
+    maps = maps / maps.abs().square().sum(1, keepdim=True).sqrt()
+    rows = torch.tensor([True, False, True, False])[None, :, None].expand(1, 4, 6)
+    operator, x = SenseOperator(maps, rows), rng(3, 1, 4, 6)
+    spectrum = RowSpectrum(operator)
+    assert torch.allclose(spectrum.apply(x, lambda e: e), operator.normal(x))
+    factors = torch.tensor([2.0]).double()
+    assert torch.allclose(
+        spectrum.apply(x, lambda e, f: f * e.square(), factors), 2 * operator.normal(operator.normal(x))
+    )
+    values, vectors = torch.linalg.eigh(dense(operator.normal, (1, 4, 6)))
+    cutoff = values[values > 1e-6].sqrt().median().item()
+    kept = (values >= cutoff**2).to(vectors)
+    some = ((x.flatten(1) @ vectors.conj()) * kept) @ vectors.mT
+    found = RowSpectrum(operator, cutoff).apply(x, lambda e: (e > 0).double())
+    assert torch.allclose(found.flatten(1), some)
+    points = SenseOperator(maps, torch.rand(1, 4, 6, generator=torch.Generator().manual_seed(0)) < 0.5)
+    with pytest.raises(InputError, match="lines"):
+        RowSpectrum(points)
+
+
+def test_which_rule_is_used(scan, model, own_operator):
+    own, known = own_operator(scan)
+    settings = {"model": load_prior(model), "steps": 3}
+    published, plain = (Ddnm(**settings, singular_values=v).reconstruct(known.with_seeds(0)) for v in ("rows", "one"))
+    assert torch.equal(Ddnm(**settings).reconstruct(known.with_seeds(0)), plain)
+    assert not torch.allclose(published, plain, rtol=1e-2)
+    assert Ddnm(**settings).reconstruct(own.with_seeds(0)).isfinite().all()
+    with pytest.raises(InputError) as error:
+        Ddnm(**settings, singular_values="rows").reconstruct(own)
+    assert error.value.field == "operator"
+    for wrong in ({"singular_values": "two"}, {"damping": 0.1, "singular_values": "rows"}, {"cutoff": 0.0}):
+        with pytest.raises(InputError) as error:
+            Ddnm(**wrong)
+        assert error.value.field in wrong

@@ -5,9 +5,10 @@ import torch
 from torch import nn
 
 import upmri
+from upmri import InputError
 from upmri.flow.path import noise
 from upmri.methods.ot_ode import FlowObjective
-from upmri.methods.pnp_flow import PnpFlow, plug_and_play
+from upmri.methods.pnp_flow import PnpFlow, even_times, geometric_times, plug_and_play
 from upmri.methods.prior import Prior
 from upmri.physics.fourier import fft2c, ifft2c
 from upmri.physics.problem import Problem
@@ -48,7 +49,9 @@ def test_every_round_in_closed_form(operator, covariance, rng, dense, steps, dra
 
     adjoint, normal = operator.normal(rng(*SHAPE)), dense(operator.normal, SHAPE)
     generator = torch.Generator().manual_seed(2)
-    image = plug_and_play(velocity, operator, adjoint, steps=steps, draws=draws, alpha=alpha, generators=[generator])
+    image = plug_and_play(
+        velocity, operator, adjoint, even_times(steps), draws=draws, alpha=alpha, generators=[generator]
+    )
     generator.manual_seed(2)
     aim = adjoint.flatten()
     x, support = aim, operator.support.flatten()
@@ -62,7 +65,25 @@ def test_every_round_in_closed_form(operator, covariance, rng, dense, steps, dra
 
 
 def test_its_defaults():
-    assert PnpFlow() == PnpFlow(steps=100, draws=1, alpha=0.1)
+    assert PnpFlow() == PnpFlow(steps=100, draws=1, alpha=0.1, times="geometric", first=0.25, last=0.00125, samples=1)
+
+
+def test_the_times():
+    assert even_times(4) == [1, 0.75, 0.5, 0.25]
+    assert geometric_times(0.8, 0.1, 4) == pytest.approx([0.8, 0.4, 0.2, 0.1])
+    assert geometric_times(0.8, 0.1, 1) == [0.1]
+    # Noise and an image of 0.2 a channel have equal energy near t = 0.17: most evaluations should be below.
+    shares = [sum(t < 0.17 for t in times) for times in (even_times(100), geometric_times(0.5, 0.01, 100))]
+    assert shares == [16, 72]
+
+
+@pytest.mark.parametrize(
+    "settings", [{"first": 0.001}, {"first": 1.5}, {"last": 0.0}, {"samples": 0}, {"times": "odd"}]
+)
+def test_wrong_settings(settings):
+    with pytest.raises(InputError) as error:
+        PnpFlow(**settings)
+    assert [error.value.field] == list(settings)
 
 
 class Denoiser(nn.Module):
@@ -81,8 +102,8 @@ class Denoiser(nn.Module):
         return (z - ifft2c(gain * fft2c(z))) / t
 
 
-@pytest.mark.parametrize("given", ["model", "instance", "function"])
-def test_a_denoiser_from_outside(rng, given):
+@pytest.mark.parametrize(("given", "times"), [("model", "geometric"), ("instance", "even"), ("function", "even")])
+def test_a_denoiser_from_outside(rng, given, times):
     """One coil that sees everything equally: every frequency by itself, in closed form."""
     frequencies = torch.stack(torch.meshgrid(torch.arange(-4.0, 4), torch.arange(-6.0, 6), indexing="ij"))
     spectrum, mask = 2 / (1 + frequencies.square().sum(0)), torch.arange(12)[None, None] % 3 == 0
@@ -92,11 +113,11 @@ def test_a_denoiser_from_outside(rng, given):
     velocity = Denoiser(spectrum)
     prior = Prior(velocity.forward if given == "function" else velocity, FlowObjective(), "ot-ode")
     method, settings = ("pnp-flow", {"model": prior}) if given != "instance" else (PnpFlow(model=prior), {})
-    rec = upmri.reconstruct(problem, method, steps=10, draws=2, alpha=0.5, **settings)
+    rec = upmri.reconstruct(problem, method, steps=10, draws=2, alpha=0.5, times=times, first=1.0, last=0.1, **settings)
     generator, y = torch.Generator().manual_seed(3), kspace[:, 0] / problem.scale
     x = y
-    for i in range(10, 0, -1):
-        t = i / 10
+    for i in range(10):
+        t = 0.1 ** (i / 9) if times == "geometric" else 1 - i / 10
         z = x - t**0.5 * (mask * x - y)
         n = fft2c(noise(torch.empty(2, 1, 8, 12, dtype=torch.complex64), generator))
         gain = (1 - t) * spectrum / ((1 - t) ** 2 * spectrum + 2 * t**2)

@@ -13,6 +13,7 @@ from upmri.flow.sampler import single_evaluation
 from upmri.inference.choice import complete
 from upmri.learning.lines import LineSplit
 from upmri.learning.training_noise import path_noise
+from upmri.methods.prior import Prior
 from upmri.methods.upmri_paper import PaperObjective, UpmriPaper
 from upmri.physics.fourier import fft2c, ifft2c
 from upmri.physics.masks import random_lines
@@ -389,3 +390,35 @@ def test_validation_is_a_single_evaluation(scan, model):
     prior, problem = load_prior(model), Problem.from_scan(scan)
     image = UpmriPaper(model=prior, **UpmriPaper.validation).reconstruct(problem)
     assert torch.equal(image, single_evaluation(prior.network, problem.operator, problem.adjoint, iterations=10))
+
+
+# The scale of the images.
+
+
+def test_the_peak_is_a_change_of_units(problem):
+    """With data, σ₀ and images 7 times as large, the loss of a network is that of the published objective for them."""
+
+    def network(z, t):
+        return torch.tanh(0.2 * z.real) + 0.5j * z.imag + t[:, None, None] * z.conj()
+
+    large = Problem(problem.operator, 7 * problem.kspace, sigma=7 * problem.sigma, scaled=True, seeds=problem.seeds)
+    plain = PaperObjective(size="tiny").loss(network, large)
+    scaled = PaperObjective(size="tiny", peak=7.0).loss(network, problem.with_seeds(problem.seeds))
+    assert torch.allclose(plain, scaled)
+    with pytest.raises(InputError) as error:
+        PaperObjective(peak=0.0)
+    assert error.value.field == "peak"
+
+
+def test_on_a_large_scale_less_noise_stays_in_the_image(problem):
+    """The noise in the unmeasured subspace is 1/peak of the image; one evaluation of a linear network has no scale."""
+
+    def image(peak, **settings):
+        prior = Prior(lambda z, _: -0.5 * z, PaperObjective(size="tiny", peak=peak), "upmri-paper")
+        return UpmriPaper(model=prior, steps=3, **settings).reconstruct(problem.with_seeds(problem.seeds))
+
+    left = {peak: image(peak) - image(peak, null_noise=False) for peak in (1.0, 10.0)}
+    assert left[1.0].norm() > 1
+    # Conjugate gradients are not linear, so that the noise is not exactly the same.
+    assert left[1.0].norm().item() == pytest.approx(10 * left[10.0].norm().item(), rel=0.1)
+    assert torch.allclose(image(1.0, single_evaluation=True), image(10.0, single_evaluation=True))

@@ -96,9 +96,10 @@ def build(kind: type[T], value: Any, field: str = "") -> T:
 
 def _construct(kind: Any, value: Any) -> Any:
     """Make a dataclass on a machine for training that has torch and no pydantic; only ranges are checked."""
-    if isinstance(value, list):
-        return tuple(_construct(None, item) for item in value)
     kinds = [kind, *typing.get_args(kind)]
+    if isinstance(value, list):
+        inner = next((one for one in kinds[1:] if dataclasses.is_dataclass(one)), None)
+        return tuple(_construct(inner, item) for item in value)
     kind = next((one for one in kinds if dataclasses.is_dataclass(one)), None)
     if kind is None or not isinstance(value, Mapping):
         return value

@@ -21,9 +21,11 @@ from upmri.core.errors import InputError
 from upmri.flow.path import Field, evaluate_field, noise
 from upmri.physics.solve import per_slice
 
-DataStep = Callable[[Tensor, float, float], tuple[Tensor, Tensor | float]]
+Mixture = Callable[[Tensor, Tensor], Tensor]
+"""New noise n and the network's ε̂ ↦ the noise to add."""
+DataStep = Callable[[Tensor, float, float], tuple[Tensor, Tensor | float | Mixture]]
 """Estimate x̂₀, and a', σ' of the next level ↦ x̃₀, and the noise to add: its standard deviation per channel, one number
-or (slice,)."""
+or (slice,), or a function that mixes it."""
 
 # Bound for |x̂₀|, as images peak near 1. At the first levels x̂₀ is divided by a_T = 5e-5, and errors would grow with it.
 BRIGHTEST = 4.0
@@ -100,6 +102,8 @@ def denoise(
 
         x̂₀ = (x_t − σ_t ε̂)/a_t,    x_t' = a' x̃₀ + g (η n + √(1−η²) ε̂),    (x̃₀, g) = data_step(x̂₀, a', σ').
 
+    A data step may also return the function (n, ε̂) ↦ noise, where the noise differs from direction to direction.
+
     Parameters
     ----------
     network, schedule
@@ -120,6 +124,10 @@ def denoise(
         eps = evaluate_field(network, x, now / schedule.levels)
         guess = (x - sigma * eps) / a
         guess = guess * (BRIGHTEST / guess.abs()).clamp_max(1)
-        image, deviation = data_step(guess, next_a, next_sigma)
-        x = next_a * image + per_slice(deviation, x) * (eta * noise(x, generators) + math.sqrt(1 - eta**2) * eps)
+        image, rest = data_step(guess, next_a, next_sigma)
+        fresh = noise(x, generators)
+        if callable(rest):
+            x = next_a * image + rest(fresh, eps)
+        else:
+            x = next_a * image + per_slice(rest, x) * (eta * fresh + math.sqrt(1 - eta**2) * eps)
     return x

@@ -78,13 +78,13 @@ class AmbientObjective(DiffusionObjective):
 
 @dataclass(frozen=True)
 class Ambient(ProximalDiffusion):
-    """One draw with the data step of ``dds``; the input of the network are the scan's own lines of the noisy image.
+    """Draws with the data step of ``dds``; the input of the network are the scan's own lines of the noisy image.
 
     Parameters
     ----------
     model
         Weights trained with ``method: ambient``.
-    steps, eta, weight
+    samples, steps, eta, weight
         See :class:`~upmri.methods.dds.ProximalDiffusion`.
     """
 
@@ -100,11 +100,15 @@ class Ambient(ProximalDiffusion):
 
 
 def noise_in(image: Field, schedule: Cosine, operator: Operator) -> Field:
-    """ε̂(x_t, t) = (x_t − a_t h(N x_t, t))/σ_t: the noise that remains beside a network's image."""
+    """ε̂(x_t, t) = (x_t − a_t h(N x_t, t))/σ_t: the noise that remains beside a network's image.
+
+    Images are (draw · slice, H, W), the slices of each draw one after another.
+    """
 
     def field(x: Tensor, t: Tensor) -> Tensor:
         a, sigma = _scales(schedule, (t * schedule.levels).round().long(), x)
-        return (x - a * image(operator.normal(x), t)) / sigma
+        lines = operator.normal(x.reshape(-1, *operator.shape)).reshape(x.shape)
+        return (x - a * image(lines, t)) / sigma
 
     return field
 

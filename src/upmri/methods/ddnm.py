@@ -5,22 +5,24 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
-from upmri.core.checks import at_least, in_range, positive
-from upmri.flow.diffusion import Cosine, DataStep, denoise, noise_loss
+from upmri.core.checks import at_least, in_range, one_of, positive
+from upmri.core.errors import InputError
+from upmri.flow.diffusion import Cosine, DataStep, Mixture, denoise, noise_loss
 from upmri.flow.path import Field, noise
 from upmri.learning.training_noise import path_noise
 from upmri.methods.backbones import ImageBackbone
 from upmri.methods.base import Objective
-from upmri.methods.learned import Learned
+from upmri.methods.drawing import Drawing, for_draws
 from upmri.methods.supervised import full_image
 from upmri.physics.operator import Operator
 from upmri.physics.problem import Problem
-from upmri.physics.sense import sense_damping
+from upmri.physics.row_spectrum import RowSpectrum
+from upmri.physics.sense import SenseOperator, sense_damping
 from upmri.physics.solve import per_slice
 
 
@@ -46,13 +48,15 @@ class DiffusionObjective(ImageBackbone):
 
 
 @dataclass(frozen=True)
-class Diffusion(Learned):
-    """One draw from noise by a diffusion network, with a data step at every level.
+class Diffusion(Drawing):
+    """Draws from noise by a diffusion network, with a data step at every level.
 
     Parameters
     ----------
-    model, steps
-        Weights trained with ``method: ddnm``, and the number of evaluations of the network.
+    model, samples
+        Weights trained with ``method: ddnm``, and the number of draws, of which the image is the mean.
+    steps
+        Number of evaluations of the network for a draw.
     eta
         η, the share of the noise that is drawn anew at each step, 0 (determined by the first noise) to 1.
     """
@@ -66,6 +70,7 @@ class Diffusion(Learned):
     eta: float = 0.85
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         at_least(self, 1, "steps")
         in_range(self, eta=(0, 1))
 
@@ -78,44 +83,108 @@ class Diffusion(Learned):
         assert isinstance(objective, DiffusionObjective)  # noqa: S101  `prior` has checked it
         return self.prior.network, objective.schedule
 
-    def reconstruct(self, problem: Problem) -> Tensor:
-        """One draw, from noise in the whole image."""
+    def draw(self, problem: Problem, count: int) -> Tensor:
+        """Draws from noise in the whole image."""
         network, schedule = self.noise_field(self.prior.objective, problem)
         return denoise(
-            network, schedule, noise(problem.adjoint, problem.generators), self.data_step(problem),
+            network, schedule, noise(for_draws(problem.adjoint, count), problem.generators), self.data_step(problem),
             steps=self.steps, eta=self.eta, generators=problem.generators,
         )  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Ddnm(Diffusion):
-    """One draw: at every level the range of A* comes from the data, and the null space from the network's estimate.
+    """At every level the range of A* comes from the data, and the null space from the network's estimate.
 
-    The final image is the network's own where the data are noisy, and consistent with the data where they are not; see
-    :func:`range_step`.
+    The final image is the network's own where the data are noisy, and consistent with the data where they are not.
 
     Parameters
     ----------
-    model, steps, eta
-        Weights, evaluations, and the share of the noise that is drawn anew.
+    model, samples, steps, eta
+        Weights, draws, evaluations, and the share of the noise that is drawn anew.
+    singular_values
+        Singular values of A in the rule for the noise of the data: ``one``, 1 for all of them, with a damped A⁺
+        (:func:`range_step`); ``rows``, those of A, as published, from the eigenvalues of N by readout rows
+        (:func:`spectral_step`), for masks of lines.
+    cutoff
+        Smallest singular value of ``rows``; smaller ones count as 0. The rule knows of the noise in directions that the
+        coils hardly see, but not of the errors of estimated coil maps, which are larger there.
     damping
-        λ in A⁺ = (N + λI)⁻¹ A*; that of SENSE, from σ₀, when not given.
+        λ in A⁺ = (N + λI)⁻¹ A* of ``one``; that of SENSE, from σ₀, when not given.
     """
 
     name = "ddnm"
     summary = "a diffusion prior, estimates made consistent by the pseudo-inverse (DDNM⁺, Wang 2023)"
 
+    singular_values: Literal["one", "rows"] = "one"
+    cutoff: float = 0.03
     damping: float | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        one_of(self, singular_values=("one", "rows"))
+        in_range(self, cutoff=(1e-3, 1))
         if self.damping is not None:
             positive(self, "damping")
+            if self.singular_values == "rows":
+                raise InputError("is for singular_values='one'; with those of A nothing is damped", field="damping")
 
     def data_step(self, problem: Problem) -> DataStep:
         """DDNM⁺."""
+        operator = problem.operator
+        if self.singular_values == "rows":
+            if not isinstance(operator, SenseOperator):
+                raise InputError("the singular values of A are known only for a SenseOperator", field="operator")
+            return spectral_step(operator, problem.adjoint, problem.sigma, self.eta, self.cutoff)
         damping = sense_damping(problem.sigma) if self.damping is None else self.damping
-        return range_step(problem.operator, problem.adjoint, problem.sigma, damping)
+        return range_step(operator, problem.adjoint, problem.sigma, damping)
+
+
+def spectral_step(
+    operator: SenseOperator, adjoint: Tensor, sigma: Tensor, eta: float, cutoff: float = 1e-3
+) -> DataStep:
+    """x̃₀ = x̂₀ − Λ A⁺(A x̂₀ − y), and the noise Φ, both with one number for each right singular vector of A.
+
+    With the singular value s of a direction, the noise of A⁺y in it is σ_y/s, σ_y = σ₀/√2 per channel. It is part of
+    the σ' of the next level, and only the rest is added:
+
+        Λ = 1,                          Φ = √(σ'² − a'² σ_y²/s²) n          where σ' ≥ a' σ_y/s,
+        Λ = √(1−η²) s σ'/(a' σ_y),      Φ = η σ' n                          where σ' < a' σ_y/s,
+        Λ = 0,                          Φ = σ' (η n + √(1−η²) ε̂)            where s = 0.
+
+    So a' x̃₀ + Φ has noise of variance σ'² in every direction that was measured. As Λ A⁺ is at most √(1−η²) σ'/(a' σ_y)
+    where s is small, nothing needs damping.
+
+    Parameters
+    ----------
+    operator, adjoint, sigma
+        A with a mask of lines, A*y, (…, slice, H, W), and σ₀, (slice,).
+    eta, cutoff
+        η, and the smallest s; smaller ones count as 0.
+    """
+    support, channel, spectrum = operator.support, sigma / math.sqrt(2), RowSpectrum(operator, cutoff)
+    kept = math.sqrt(1 - eta**2)
+
+    def step(guess: Tensor, a: float, level: float) -> tuple[Tensor, Mixture]:
+        known = a * channel  # 0 without noise: the first case then holds even at σ' = 0
+
+        def correction(e: Tensor, known: Tensor) -> Tensor:  # Λ/s²
+            s = e.sqrt()
+            share = torch.where(level * s >= known, 1.0, kept * level * s / known)
+            return torch.where(e > 0, share / torch.where(e > 0, e, 1), 0)
+
+        def new(e: Tensor, known: Tensor) -> Tensor:
+            rest = (level**2 - (known / torch.where(e > 0, e, 1).sqrt()).square()).clamp_min(0).sqrt()
+            return torch.where((e > 0) & (level * e.sqrt() >= known), rest, eta * level)
+
+        def old(e: Tensor) -> Tensor:
+            return torch.where(e > 0, 0.0, kept * level)
+
+        guess = support * guess
+        image = guess - spectrum.apply(operator.normal(guess) - adjoint, correction, known)
+        return image, lambda fresh, eps: spectrum.apply(fresh, new, known) + spectrum.apply(eps, old)
+
+    return step
 
 
 def range_step(operator: Operator, adjoint: Tensor, sigma: Tensor, damping: float | Tensor) -> DataStep:
@@ -127,7 +196,7 @@ def range_step(operator: Operator, adjoint: Tensor, sigma: Tensor, damping: floa
         μ = σ'/(a' σ_y),   g = 0                  below, for example at the last step (σ' = 0).
 
     This is the rule for singular values of 1. Where those of A are smaller, A⁺ amplifies the noise, limited by its
-    damping.
+    damping: :func:`spectral_step` has the rule for each of them.
 
     Parameters
     ----------

@@ -15,12 +15,12 @@ from upmri.physics.problem import Problem
 
 @dataclass(frozen=True)
 class ProximalDiffusion(Diffusion):
-    """One draw: at every level the estimate moves towards the data, x̃₀ = argmin ‖x − x̂₀‖² + w ‖Ax − y‖².
+    """At every level the estimate moves towards the data, x̃₀ = argmin ‖x − x̂₀‖² + w ‖Ax − y‖².
 
     Parameters
     ----------
-    model, steps, eta
-        Weights, evaluations, and the share of the noise that is drawn anew.
+    model, samples, steps, eta
+        Weights, draws, evaluations, and the share of the noise that is drawn anew.
     weight
         w.
     """
@@ -44,7 +44,7 @@ class Dds(ProximalDiffusion):
 
     Parameters
     ----------
-    model, steps, eta, weight
+    model, samples, steps, eta, weight
         See :class:`ProximalDiffusion`.
     """
 

@@ -14,20 +14,21 @@ from upmri.core.checks import at_least
 from upmri.flow.diffusion import BRIGHTEST, Cosine
 from upmri.flow.path import Field, evaluate_field, noise
 from upmri.methods.ddnm import DiffusionObjective
-from upmri.methods.learned import Learned
+from upmri.methods.drawing import Drawing, for_draws
 from upmri.physics.operator import Operator
 from upmri.physics.problem import Problem
 
 
 @dataclass(frozen=True)
-class Dps(Learned):
-    """One draw: ancestral sampling with the gradient of the data misfit, through the network's derivative.
+class Dps(Drawing):
+    """Ancestral sampling with the gradient of the data misfit, through the network's derivative.
 
     Parameters
     ----------
-    model, steps, strength
-        Weights trained with ``method: ddnm``, the number of evaluations of the network and of its derivative, and ζ,
-        the length of the gradient step.
+    model, samples
+        Weights trained with ``method: ddnm``, and the number of draws, of which the image is the mean.
+    steps, strength
+        Number of evaluations of the network and of its derivative for a draw, and ζ, the length of the gradient step.
     """
 
     name = "dps"
@@ -41,14 +42,15 @@ class Dps(Learned):
     strength: float = 1.0
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         at_least(self, 1, "steps")
         at_least(self, 0, "strength")
 
-    def reconstruct(self, problem: Problem) -> Tensor:
-        """One draw, from noise."""
+    def draw(self, problem: Problem, count: int) -> Tensor:
+        """Draws from noise."""
         network, objective = self.prior.network, self.prior.objective
         assert isinstance(objective, DiffusionObjective)  # noqa: S101  `prior` has checked it
-        x, schedule = noise(problem.adjoint, problem.generators), objective.schedule
+        x, schedule = noise(for_draws(problem.adjoint, count), problem.generators), objective.schedule
         for now, then in pairwise(schedule.way_back(self.steps)):
             guess, slope = misfit_gradient(network, schedule, problem.operator, problem.kspace, x, now)
             x = ancestor(schedule, x, guess, now, then, problem.generators) - self.strength * slope
@@ -69,7 +71,7 @@ def misfit_gradient(
     operator, kspace
         A and y, (slice, coil, H, W).
     x, level
-        x_t, (slice, H, W), and t.
+        x_t, (…, slice, H, W), and t.
     """
     a, sigma = schedule.scales(level)
     with torch.enable_grad():
@@ -77,8 +79,8 @@ def misfit_gradient(
         guess = (at - sigma * evaluate_field(network, at, level / schedule.levels)) / a
         guess = guess * (BRIGHTEST / guess.abs().clamp_min(BRIGHTEST))
     gap = operator(guess.detach()) - kspace
-    size = torch.linalg.vector_norm(gap.flatten(1), dim=1).clamp_min(torch.finfo(gap.real.dtype).tiny)
-    (slope,) = torch.autograd.grad(guess, at, operator.H(gap) / size[:, None, None])
+    size = torch.linalg.vector_norm(gap.flatten(-3), dim=-1).clamp_min(torch.finfo(gap.real.dtype).tiny)
+    (slope,) = torch.autograd.grad(guess, at, operator.H(gap) / size[..., None, None])
     return guess.detach(), slope
 
 
@@ -96,7 +98,7 @@ def ancestor(
     schedule, now, then
         Schedule and its levels t and t'.
     x, guess
-        x_t and x̂₀, (slice, H, W).
+        x_t and x̂₀, (…, slice, H, W).
     generators
         One random generator per slice.
     """

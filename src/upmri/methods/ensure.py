@@ -37,7 +37,7 @@ class EnsureObjective(MoDLBackbone):
 
     Parameters
     ----------
-    unrolls, layers, width, damping
+    backbone, unrolls, layers, width, damping
         Network, see :class:`~upmri.methods.backbones.MoDLBackbone`.
     """
 
@@ -45,7 +45,7 @@ class EnsureObjective(MoDLBackbone):
         """Estimated error relative to the energy of the samples, (slice,)."""
         unit = problem.unit_noise(*problem.kspace.shape[1:])
         parts = inverse_probability(problem.lines, problem.operator.shape[-2], problem.sigma)
-        error, _ = sure(network, problem, unit, parts)
+        error, _ = sure(self.predictor(network, problem), problem, unit, parts)
         return error / energy(problem)
 
 

@@ -18,11 +18,11 @@ from upmri.learning.divergence import divergence
 from upmri.learning.regions import outside_calibration
 from upmri.learning.training_noise import path_noise
 from upmri.methods.backbones import ImageBackbone
-from upmri.methods.learned import Learned
+from upmri.methods.drawing import Drawing
 from upmri.physics.fourier import fft2c, ifft2c
 from upmri.physics.operator import Operator
 from upmri.physics.problem import Problem
-from upmri.physics.sense import SenseOperator
+from upmri.physics.sense import SenseOperator, sense_damping
 
 CoilSolver = Callable[[Problem], Tensor]
 """The problem of some coils' images, with A = M F ↦ the images (n, H, W)."""
@@ -51,14 +51,14 @@ class Gtf2mObjective(ImageBackbone):
     coils_per_slice
         Number of random coils of a slice in each step. With 1 a step costs as much as one of ``upmri-paper``.
     time
-        Distribution of t, as for ``ot-ode``: wide, and nearer to where image and noise have equal energy than
-        logit-normal(0, 1).
+        Distribution of t. The image is determined at small t: of the published logit-normal(0, 1) 0.005 % of the draws
+        are below 0.02, of that of ``ot-ode`` 3 %, of this one 24 %, and a fifth of all draws are at t = 0 itself.
     divergence
         Whether to include the second term.
     """
 
     coils_per_slice: int = 1
-    time: TimeLaw = field(default_factory=lambda: TimeLaw(location=-1.0, scale=1.5))
+    time: TimeLaw = field(default_factory=lambda: TimeLaw(location=-2.5, scale=2.0, at_zero=0.2))
     divergence: bool = True
 
     def __post_init__(self) -> None:
@@ -88,13 +88,16 @@ class Gtf2mObjective(ImageBackbone):
 
 
 @dataclass(frozen=True)
-class Gtf2m(Learned):
+class Gtf2m(Drawing):
     """The paper's two passes for each coil's image, all in closed form; then Σ conj(S_c) x_c / Σ|S_c|².
 
     Parameters
     ----------
     model
         Weights trained with ``method: gtf2m``.
+    samples
+        Number of draws, of which the image is the mean; more than 1 only with ``null_noise``, as there is no other
+        random number.
     steps
         T of each pass.
     null_noise
@@ -102,6 +105,9 @@ class Gtf2m(Learned):
         image; without it the method is at its best.
     single_evaluation
         One evaluation per coil instead of the two passes.
+    sense
+        Whether one step of SENSE follows, (N + λI)⁻¹ (A*y + λ x) with its usual λ: the only step in which the coils
+        are used together. It is not published.
     """
 
     name = "gtf2m"
@@ -114,13 +120,22 @@ class Gtf2m(Learned):
     steps: int = 10
     null_noise: bool = False
     single_evaluation: bool = False
+    sense: bool = False
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         at_least(self, 1, "steps")
+        if self.samples > 1 and (self.single_evaluation or not self.null_noise):
+            raise InputError("all draws would be the same; set null_noise, and no single_evaluation", field="samples")
 
-    def reconstruct(self, problem: Problem) -> Tensor:
+    def draw(self, problem: Problem, count: int) -> Tensor:
         """Images of all coils, combined."""
-        return coil_by_coil(self.coil_solver(self.prior.network, problem.generators), problem)
+        solver = self.coil_solver(self.prior.network, problem.generators)
+        images = torch.stack([coil_by_coil(solver, problem) for _ in range(count)])
+        if not self.sense:
+            return images
+        damping = sense_damping(problem.sigma)
+        return problem.operator.solve(problem.adjoint + damping[:, None, None] * images, damping)
 
     def coil_solver(self, network: Field, generators: Sequence[torch.Generator]) -> CoilSolver:
         """Return the function that reconstructs some coils of one slice."""

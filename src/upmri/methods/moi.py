@@ -28,7 +28,7 @@ class MoiObjective(MoDLBackbone):
 
     Parameters
     ----------
-    unrolls, layers, width, damping
+    backbone, unrolls, layers, width, damping
         Network, see :class:`~upmri.methods.backbones.MoDLBackbone`.
     alpha
         α.
@@ -45,14 +45,15 @@ class MoiObjective(MoDLBackbone):
 
     def loss(self, network: nn.Module, problem: Problem) -> Tensor:
         """SURE and the inconsistency between two masks, relative to the energy of the samples, (slice,)."""
+        predict = self.predictor(network, problem)
 
         def gap(image: Tensor) -> Tensor:
             masks = torch.stack(draw_per_slice(redraw, problem))
             noise = problem.unit_noise(*problem.kspace.shape[1:])
             other = problem.operator.restrict(masks)
-            return inconsistency(network, other, image, problem.sigma, noise, moving=self.moving)
+            return inconsistency(predict, other, image, problem.sigma, noise, moving=self.moving)
 
-        return sure_with_consistency(network, problem, gap, self.alpha)
+        return sure_with_consistency(predict, problem, gap, self.alpha)
 
 
 def redraw(mask: Tensor, readout: int, generator: torch.Generator) -> Tensor:

@@ -13,7 +13,7 @@ from upmri.flow.objective import no_filter, projected_loss
 from upmri.flow.path import Field, TimeLaw, evaluate_field, interpolate, noise
 from upmri.learning.training_noise import path_noise
 from upmri.methods.backbones import ImageBackbone
-from upmri.methods.learned import Learned
+from upmri.methods.drawing import Drawing, for_draws
 from upmri.methods.supervised import full_image
 from upmri.physics.operator import IdentityOperator, Operator
 from upmri.physics.problem import Problem
@@ -47,15 +47,15 @@ class FlowObjective(ImageBackbone):
 
 
 @dataclass(frozen=True)
-class OtOde(Learned):
-    """One draw along the flow, guided by the data.
+class OtOde(Drawing):
+    """Draws along the flow, guided by the data.
 
     Parameters
     ----------
-    model
-        Weights trained with ``method: ot-ode``.
+    model, samples
+        Weights trained with ``method: ot-ode``, and the number of draws, of which the image is the mean.
     steps
-        Evaluations of the network, and of its derivative.
+        Evaluations of the network, and of its derivative, for a draw.
     start
         First time, with (1−t) A*y + t x₁.
     strength
@@ -74,13 +74,14 @@ class OtOde(Learned):
     strength: float = 1.0
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         at_least(self, 1, "steps")
         fraction(self, "start")
         at_least(self, 0, "strength")
 
-    def reconstruct(self, problem: Problem) -> Tensor:
-        """The guided ODE."""
-        velocity, x1 = self.prior.network, noise(problem.adjoint, problem.generators)
+    def draw(self, problem: Problem, count: int) -> Tensor:
+        """The guided ODE, from different noise."""
+        velocity, x1 = self.prior.network, noise(for_draws(problem.adjoint, count), problem.generators)
         return follow(
             velocity, problem.operator, problem.adjoint, problem.sigma, x1,
             steps=self.steps, start=self.start, strength=self.strength,

@@ -27,7 +27,7 @@ class ReiObjective(VarNetBackbone):
 
     Parameters
     ----------
-    cascades, width
+    backbone, cascades, width
         Network, see :class:`~upmri.methods.backbones.VarNetBackbone`.
     alpha
         α.
@@ -49,10 +49,11 @@ class ReiObjective(VarNetBackbone):
 
     def loss(self, network: nn.Module, problem: Problem) -> Tensor:
         """SURE and the inconsistency of the rotated image, relative to the energy of the samples, (slice,)."""
+        predict = self.predictor(network, problem)
 
         def gap(image: Tensor) -> Tensor:
             turned, operator = turn_scan(image, problem.operator, draw_turns(self.transform, problem.generators))
             noise = problem.unit_noise(*problem.kspace.shape[1:])
-            return inconsistency(network, operator, turned, problem.sigma, noise, moving=self.moving)
+            return inconsistency(predict, operator, turned, problem.sigma, noise, moving=self.moving)
 
-        return sure_with_consistency(network, problem, gap, self.alpha)
+        return sure_with_consistency(predict, problem, gap, self.alpha)

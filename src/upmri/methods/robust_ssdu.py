@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 from torch import Tensor, nn
 
 from upmri.core.checks import in_range
 from upmri.learning.partition import SecondMask, energy, misfit, split
+from upmri.methods.backbones import UNROLLED
 from upmri.methods.weighted_ssdu import WeightedSsduObjective
+from upmri.networks.denoising_varnet import DenoisingVarNet
 from upmri.physics.problem import Problem
 
 
@@ -25,11 +29,17 @@ class RobustSsduObjective(WeightedSsduObjective):
 
     Parameters
     ----------
+    backbone
+        Network: ``varnet``; ``denoising``, the published Denoising VarNet, with one U-Net for sampled entries and one
+        for the others in each cascade; or ``unrolled``, that of ``upmri``, which gets the noise level √(1+α²) σ₀ of ỹ
+        in training.
     cascades, width, kept
         See :class:`~upmri.methods.weighted_ssdu.WeightedSsduObjective`.
     alpha
         α, added noise relative to the noise of the data.
     """
+
+    backbones: ClassVar[tuple[str, ...]] = ("varnet", "denoising", UNROLLED)
 
     alpha: float = 1.0
 
@@ -37,13 +47,20 @@ class RobustSsduObjective(WeightedSsduObjective):
         super().__post_init__()
         in_range(self, alpha=(0.05, 20))
 
+    def network(self) -> nn.Module:
+        """Return the network with fresh weights."""
+        if self.backbone == "denoising":
+            return DenoisingVarNet(cascades=self.cascades, width=self.width)
+        return super().network()
+
     def loss(self, network: nn.Module, problem: Problem) -> Tensor:
         """Weighted error on Ω relative to its energy, (slice,)."""
         second = SecondMask(self.kept)
         inputs, loss = split(second.draw, problem)
         unit = problem.unit_noise(*problem.kspace.shape[1:])
         noisier = problem.kspace + self.alpha * problem.sigma[:, None, None, None] * unit
-        prediction = network(inputs.operator, inputs.operator.H(noisier))
+        predict = self.predictor(network, problem, noisier=math.sqrt(1 + self.alpha**2))
+        prediction = predict(inputs.operator, inputs.operator.H(noisier))
         error = second.squared_weights(problem) * misfit(prediction, loss)
         error = error + (1 + self.alpha**-2) ** 2 * misfit(prediction, inputs)
         return error / energy(problem)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from upmri.methods.backbones import OperatorBackbone
 from upmri.methods.base import Objective
 from upmri.methods.ensure import EnsureObjective
 from upmri.methods.learned import Learned
@@ -33,8 +34,9 @@ class SinglePass(Learned):
     def reconstruct(self, problem: Problem) -> Tensor:
         """Image of the network; ``robust-ssdu`` corrects it for noise."""
         prior = self.prior
-        image: Tensor = prior.network(problem.operator, problem.adjoint)
         objective = prior.objective
+        assert isinstance(objective, OperatorBackbone)  # noqa: S101  `prior` has checked it
+        image = objective.predictor(prior.network, problem)(problem.operator, problem.adjoint)
         return objective.correct(image, problem) if isinstance(objective, RobustSsduObjective) else image
 
 

@@ -24,7 +24,7 @@ class SsduObjective(VarNetBackbone):
 
     Parameters
     ----------
-    cascades, width
+    backbone, cascades, width
         Network, see :class:`~upmri.methods.backbones.VarNetBackbone`.
     loss_share
         ρ = |Λ|/|Ω|.
@@ -44,7 +44,7 @@ class SsduObjective(VarNetBackbone):
     def loss(self, network: nn.Module, problem: Problem) -> Tensor:
         """Error on Λ relative to its energy, (slice,)."""
         inputs, loss = split(Partition(self.loss_share, self.kind, self.density).draw, problem)
-        prediction = network(inputs.operator, inputs.adjoint)
+        prediction = self.predictor(network, problem)(inputs.operator, inputs.adjoint)
         whole = energy(loss)
         # A scan of the centre alone leaves nothing for Λ: its error is 0.
         return misfit(prediction, loss) / torch.where(whole > 0, whole, 1)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 
 from upmri.core.errors import InputError
+from upmri.learning.sure import OperatorNetwork
 from upmri.methods.backbones import MoDLBackbone, VarNetBackbone
 from upmri.physics.problem import Problem
 
@@ -22,7 +23,7 @@ def full_image(problem: Problem) -> Tensor:
     return problem.reference
 
 
-def relative_error(network: nn.Module, problem: Problem) -> Tensor:
+def relative_error(network: OperatorNetwork, problem: Problem) -> Tensor:
     """‖f(A*y) − x‖² / ‖x‖² of each slice, (slice,)."""
     reference = full_image(problem)
     error = network(problem.operator, problem.adjoint) - reference
@@ -38,7 +39,7 @@ class ModlObjective(MoDLBackbone):
 
     Parameters
     ----------
-    unrolls, layers, width, damping
+    backbone, unrolls, layers, width, damping
         Network, see :class:`~upmri.methods.backbones.MoDLBackbone`.
     """
 
@@ -46,7 +47,7 @@ class ModlObjective(MoDLBackbone):
 
     def loss(self, network: nn.Module, problem: Problem) -> Tensor:
         """Error relative to the reference, (slice,)."""
-        return relative_error(network, problem)
+        return relative_error(self.predictor(network, problem), problem)
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ class VarnetObjective(VarNetBackbone):
 
     Parameters
     ----------
-    cascades, width
+    backbone, cascades, width
         Network, see :class:`~upmri.methods.backbones.VarNetBackbone`.
     """
 
@@ -63,4 +64,4 @@ class VarnetObjective(VarNetBackbone):
 
     def loss(self, network: nn.Module, problem: Problem) -> Tensor:
         """Error relative to the reference, (slice,)."""
-        return relative_error(network, problem)
+        return relative_error(self.predictor(network, problem), problem)

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from upmri.core.checks import at_least, in_range
+from upmri.core.checks import at_least, in_range, one_of
 from upmri.core.errors import InputError
 from upmri.flow.conditional import LAST, Mirrored, Predictor, posterior_mean, sample
 from upmri.flow.objective import no_filter, projected_loss
@@ -27,11 +27,13 @@ from upmri.learning.lines import LineSplit
 from upmri.learning.partition import energy
 from upmri.learning.spread import fit_spread, scale_errors
 from upmri.learning.training_noise import path_noise
+from upmri.methods.backbones import UNROLLED
 from upmri.methods.base import Estimate, Objective
 from upmri.methods.learned import Learned
 from upmri.methods.supervised import full_image
 from upmri.networks.precision import for_inference
 from upmri.networks.unrolled import Unrolled
+from upmri.networks.varnet import VarNet
 from upmri.physics.operator import IdentityOperator, Operator
 from upmri.physics.partial_fourier import REGULARISED, constrain
 from upmri.physics.problem import Problem
@@ -80,6 +82,9 @@ class UpmriObjective(Objective):
         estimate.
     supervised
         Whether the loss uses full images instead: the same loss with the identity for A_Λ, and x₀ for x̂.
+    backbone
+        Network: ``unrolled``, or ``varnet``, with a U-Net for each cascade, which has neither the path nor σ₀ as input
+        and needs ``path_every: 0``.
     """
 
     cascades: int = 10
@@ -90,12 +95,18 @@ class UpmriObjective(Objective):
     path_every: int = 4
     sigma_jitter: float = 0.4
     supervised: bool = False
+    backbone: str = UNROLLED
 
     def __post_init__(self) -> None:
         in_range(self, cascades=(1, 64), width=(1, 256))
+        one_of(self, backbone=(UNROLLED, "varnet"))
+        if self.backbone == "varnet" and self.path_every > 0:
+            raise InputError("a VarNet has no path; set path_every to 0", field="backbone")
 
     def network(self) -> nn.Module:
-        """Return the unrolled network with fresh weights."""
+        """Return the network with fresh weights."""
+        if self.backbone == "varnet":
+            return VarNet(cascades=self.cascades, width=self.width, damping=self.damping)
         return Unrolled(cascades=self.cascades, width=self.width, damping=self.damping)
 
     def loss(self, network: nn.Module, problem: Problem) -> Tensor:

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
+from upmri.core.checks import positive
 from upmri.core.errors import InputError
 from upmri.flow.objective import DampedFilter, Filter, KrylovFilter, filtered, loss_of, no_filter
 from upmri.flow.path import TimeLaw, interpolate
@@ -20,7 +21,7 @@ from upmri.learning.divergence import divergence
 from upmri.learning.lines import LineSplit
 from upmri.learning.training_noise import path_noise
 from upmri.methods.backbones import ImageBackbone
-from upmri.methods.learned import Learned
+from upmri.methods.drawing import Drawing, for_draws
 from upmri.physics.operator import Operator
 from upmri.physics.problem import Problem
 from upmri.physics.sense import sense_damping
@@ -52,6 +53,10 @@ class PaperObjective(ImageBackbone):
         R = (N + λI)⁻¹, in the loss and in the input, with the λ of SENSE.
     split
         Input lines and loss lines are different, and R = I; there is no divergence.
+    peak
+        Peak of the images, by which data and σ₀ are multiplied before and the image is divided after. The paper gives
+        no scale. The noise of the path is CN(0, 2I), and a part of it stays in the published image (``null_noise``):
+        relative to the image it is 1/``peak``.
     """
 
     iterations: int = 10
@@ -61,9 +66,11 @@ class PaperObjective(ImageBackbone):
     network_input: Literal["adjoint", "inverse"] = "adjoint"
     damped: bool = False
     split: LineSplit | None = None
+    peak: float = 1.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        positive(self, "peak")
         if self.damped and self.network_input != "inverse":
             raise InputError("a damped projection needs an image as input (network_input: inverse)", field="damped")
         if self.split is not None and self.divergence:
@@ -76,6 +83,7 @@ class PaperObjective(ImageBackbone):
 
     def loss(self, network: nn.Module, problem: Problem) -> Tensor:
         """Projected error per pixel, without a constant, (slice,)."""
+        problem = self._scaled(problem)
         t, x1 = self.time.draw_each(problem.generators).to(problem.device), path_noise(problem)
         inputs, target, project = self._lines(problem)
         z = interpolate(inputs.adjoint, inputs.operator.normal(x1), t)
@@ -98,17 +106,26 @@ class PaperObjective(ImageBackbone):
 
     def single_evaluation(self, network: nn.Module, problem: Problem, iterations: int) -> Tensor:
         """Image of A*y₀ at t = 0, where the velocity is −x₀, made consistent with the data."""
-        operator, adjoint = problem.operator, problem.adjoint
+        operator, adjoint, sigma = problem.operator, self.peak * problem.adjoint, self.peak * problem.sigma
 
         def velocity(z: Tensor, t: Tensor) -> Tensor:
-            v: Tensor = -self._sign * network(self._input(operator, z, problem.sigma), t)
+            v: Tensor = -self._sign * network(self._input(operator, z, sigma), t)
             return v
 
         if not self.damped:
-            return single_evaluation(velocity, operator, adjoint, iterations)
+            return single_evaluation(velocity, operator, adjoint, iterations) / self.peak
         damping = sense_damping(problem.sigma)
         image = single_evaluation(velocity, operator, adjoint, iterations=0)
-        return operator.solve(adjoint + damping[:, None, None] * image, damping)
+        return operator.solve(adjoint + damping[:, None, None] * image, damping) / self.peak
+
+    def _scaled(self, problem: Problem) -> Problem:
+        """The problem of images with this peak."""
+        if self.peak == 1:
+            return problem
+        return Problem(
+            problem.operator, self.peak * problem.kspace, sigma=self.peak * problem.sigma, scaled=True,
+            seeds=problem.seeds, step=problem.step,
+        )  # fmt: skip
 
     @property
     def _sign(self) -> int:
@@ -127,7 +144,7 @@ class PaperObjective(ImageBackbone):
         return problem.restrict(inputs | path), problem.restrict(loss), no_filter
 
     def _filter(self, sigma: Tensor) -> Filter:
-        return DampedFilter(sense_damping(sigma)) if self.damped else KrylovFilter(self.iterations)
+        return DampedFilter(sense_damping(sigma / self.peak)) if self.damped else KrylovFilter(self.iterations)
 
     def _input(self, operator: Operator, z: Tensor, sigma: Tensor) -> Tensor:
         """Input of the network for A*y_t."""
@@ -141,13 +158,16 @@ class PaperObjective(ImageBackbone):
 
 
 @dataclass(frozen=True)
-class UpmriPaper(Learned):
+class UpmriPaper(Drawing):
     """Algorithm 1, with switches that show why it fails.
 
     Parameters
     ----------
-    model, steps, iterations
-        Weights trained with ``method: upmri-paper``, and T and k at inference.
+    model, samples
+        Weights trained with ``method: upmri-paper``, and the number of draws, of which the image is the mean; more than
+        1 only with ``null_noise``, as there is no other random number.
+    steps, iterations
+        T and k at inference.
     null_noise
         Whether to put noise into the unmeasured subspace, as published. It never enters the network and stays in the
         image.
@@ -170,16 +190,22 @@ class UpmriPaper(Learned):
     image_input: bool = False
     single_evaluation: bool = False
 
-    def reconstruct(self, problem: Problem) -> Tensor:
-        """Image by Algorithm 1, or by one evaluation."""
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.samples > 1 and (self.single_evaluation or not self.null_noise):
+            raise InputError("all draws would be the same; set null_noise, and no single_evaluation", field="samples")
+
+    def draw(self, problem: Problem, count: int) -> Tensor:
+        """Images by Algorithm 1, or one by one evaluation."""
         network, objective = self.prior.network, self.prior.objective
         assert isinstance(objective, PaperObjective)  # noqa: S101  `prior` has checked it
         if self.single_evaluation:
-            return objective.single_evaluation(network, problem, self.iterations)
+            return objective.single_evaluation(network, problem, self.iterations)[None]
         if not objective.published:
             raise InputError(
                 f"{self.prior.source} predicts no velocity at A*y_t, which Algorithm 1 needs; set single_evaluation",
                 field="model",
             )
         cycle = Cyclic(self.steps, self.iterations, self.null_noise, self.image_input)
-        return cycle(network, problem.operator, problem.adjoint, problem.sigma, problem.generators)
+        data, sigma = for_draws(objective.peak * problem.adjoint, count), objective.peak * problem.sigma
+        return cycle(network, problem.operator, data, sigma, problem.generators) / objective.peak

@@ -24,7 +24,7 @@ class WeightedSsduObjective(VarNetBackbone):
 
     Parameters
     ----------
-    cascades, width
+    backbone, cascades, width
         Network, see :class:`~upmri.methods.backbones.VarNetBackbone`.
     kept
         p̃, the probability that a line outside the calibration region is in Λ.
@@ -40,5 +40,5 @@ class WeightedSsduObjective(VarNetBackbone):
         """Weighted error on Ω∖Λ relative to the energy of Ω, (slice,)."""
         second = SecondMask(self.kept)
         inputs, loss = split(second.draw, problem)
-        prediction = network(inputs.operator, inputs.adjoint)
+        prediction = self.predictor(network, problem)(inputs.operator, inputs.adjoint)
         return second.squared_weights(problem) * misfit(prediction, loss) / energy(problem)

@@ -33,7 +33,7 @@ class MoDL(nn.Module):
 
     def __init__(self, *, unrolls: int = 10, layers: int = 5, width: int = 64, damping: float = 0.05) -> None:
         super().__init__()
-        self.unrolls = unrolls
+        self.unrolls = self.passes = unrolls
         self.network = Cnn(layers, width)
         self.log_damping = log_parameter(damping)
 

@@ -59,7 +59,7 @@ class Unrolled(nn.Module):
 
     def __init__(self, *, cascades: int = 10, width: int = 32, damping: float = 0.02) -> None:
         super().__init__()
-        self.cascades = cascades
+        self.cascades = self.passes = cascades
         self.network = UNet(width)
         self.log_damping = log_parameter(damping)
         self._cascades = [_Cascade(self.network)]  # no submodule, in a list: its weights have their names already

@@ -35,11 +35,12 @@ class VarNet(nn.Module):
 
     def __init__(self, *, cascades: int = 10, width: int = 32, damping: float = 0.02) -> None:
         super().__init__()
+        self.passes = cascades
         self.networks = nn.ModuleList(UNet(width) for _ in range(cascades))
         self.log_damping = log_parameter(damping)
 
-    def forward(self, operator: Operator, adjoint: Tensor) -> Tensor:
-        """Image (slice, H, W) from A and A*y, (slice, H, W)."""
+    def forward(self, operator: Operator, adjoint: Tensor, *_ignored: Tensor) -> Tensor:
+        """Image (slice, H, W) from A and A*y, (slice, H, W); further inputs of conditional networks have no effect."""
         damping, support = self.log_damping.exp(), operator.support
         x = operator.solve(adjoint, damping)
         for network in self.networks:

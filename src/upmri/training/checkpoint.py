@@ -78,6 +78,8 @@ def fingerprint(config: TrainConfig, slices: str) -> str:
     facts = {key: value for key, value in asdict(config).items() if key not in _FREE}
     if config.keep == "last":  # as in checkpoints of versions without this setting
         del facts["keep"]
+    if config.calibrate:
+        del facts["calibrate"]
     return json.dumps(facts | {"slices": hashlib.sha256(slices.encode()).hexdigest()}, sort_keys=True)
 
 

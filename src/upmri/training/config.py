@@ -77,6 +77,8 @@ class TrainConfig:
     keep
         Averaged weights that are written: the ``last``, or those with the ``best`` gain on held-out lines of all
         validations, one before the first step included.
+    calibrate
+        Whether to fit what the method knows of its errors on the validation scans at the end (``spread`` of ``upmri``).
     precision
         Number format inside the network: ``fp32``, or ``bf16`` with the weights kept in single precision.
     compile
@@ -116,6 +118,7 @@ class TrainConfig:
     clip: float = 1.0
     ema: float = 0.999
     keep: Literal["last", "best"] = "last"
+    calibrate: bool = True
     precision: Literal["fp32", "bf16"] = "fp32"
     compile: bool = False
     flips: bool = True

@@ -28,6 +28,7 @@ from upmri.training.description import training_card
 from upmri.training.distributed import PassNetwork, Process
 from upmri.training.interrupt import SignalWatch, TrainingInterrupted
 from upmri.training.log import TrainingLog
+from upmri.training.passes import PassCounter
 from upmri.training.prepare import prepare
 from upmri.training.simulated_series import SimulatedSeries
 from upmri.training.validation import validate
@@ -126,7 +127,7 @@ class _Run:
         self.kept: dict[str, float] | None = None  # step and gain of the best weights, and the gain before training
         self.optimiser = torch.optim.AdamW(self.network.parameters(), lr=config.rate, weight_decay=config.weight_decay)
         self.fingerprint = checkpoint.fingerprint(config, slices.names)
-        self.step, seconds = 0, 0.0
+        self.step, seconds, passes = 0, 0.0, 0
         self.recent: list[Tensor] = []  # loss and norm of the gradient in the steps since the last line of the log
         if self.state_file.exists():
             facts = checkpoint.load_state(self.state_file, self.network, self.copies, self.optimiser)
@@ -135,10 +136,12 @@ class _Run:
                     "the configuration or the data changed; expected those that the run began with",
                     path=self.state_file,
                 )
-            self.step, seconds = facts["step"], facts["seconds"]
+            self.step, seconds, passes = facts["step"], facts["seconds"], facts.get("passes", 0)
             self.recent = [torch.tensor(pair, device=process.device) for pair in facts.get("recent", ())]
             self.kept = facts.get("kept")
         self.passes = PassNetwork(self.network, process, half=config.precision == "bf16", compiled=config.compile)
+        self.counter = PassCounter(self.passes.module, process.world)
+        self.counter.total = passes
         self.start = time.perf_counter() - seconds
         self.log = TrainingLog(self.folder, self.step, config, active=process.leads)
         if config.keep == "best" and self.kept is None:
@@ -187,6 +190,7 @@ class _Run:
         for loss, norm in recent:
             self._check_finite(loss, norm)
         facts = {"step": self.step, "seconds": self.seconds, "config": self.fingerprint, "recent": recent}
+        facts["passes"] = self.counter.total
         facts |= {} if self.kept is None else {"kept": self.kept}
         checkpoint.save_state(self.state_file, self.network, self.copies, self.optimiser, facts)
 
@@ -216,7 +220,8 @@ class _Run:
         loss, norm = self.process.mean(torch.stack(self.recent).mean(0)).tolist()
         self.recent = []
         self._check_finite(loss, norm)
-        self.log.write(self.step, loss=loss, gradient=norm, rate=rate, seconds=round(self.seconds, 2))
+        seconds, passes = round(self.seconds, 2), self.counter.total
+        self.log.write(self.step, loss=loss, gradient=norm, rate=rate, seconds=seconds, passes=passes)
 
     def _check_finite(self, loss: float, norm: float) -> None:
         if not (math.isfinite(loss) and math.isfinite(norm)):
@@ -233,7 +238,8 @@ class _Run:
         if self.process.leads:
             weights = self.copies[list(self.copies)[-1]]
             card = training_card(self.config, self.slices, self.seconds, self.log.last_validation, self.kept)
-            if self.validation is not None:
+            card["training"]["passes"] = self.counter.total
+            if self.validation is not None and self.config.calibrate:
                 self.network.load_state_dict(weights)
                 with torch.no_grad():
                     card |= self.objective.calibrate(self.network.eval(), AllSlices(self.validation, self.config.batch))

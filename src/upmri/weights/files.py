@@ -55,7 +55,7 @@ def load_available(method: str, device: torch.device | str = "cpu") -> list[Prio
     return priors
 
 
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=64)  # as many as a benchmark compares, on the CPU and on its device
 def _load(path: Path, source: str, changed: int, size: int, device: str) -> Prior:  # noqa: ARG001
     from safetensors import SafetensorError
     from safetensors.torch import load as parse

@@ -13,6 +13,8 @@ from upmri.training.config import read_config as read_training
 from upmri.training.selection import draw_lines
 
 CONFIGS = Path(__file__).parents[3] / "configs"
+# Plans of scripts in benchmarks/, with keys of their own.
+OTHERS = ("controlled", "settings")
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +26,10 @@ def trained():
     return {config.name: config.method for config in configs}
 
 
-@pytest.mark.parametrize("path", sorted((CONFIGS / "benchmark").glob("*.yaml")), ids=lambda p: p.stem)
+BENCHMARKS = [path for path in sorted((CONFIGS / "benchmark").glob("*.yaml")) if path.stem not in OTHERS]
+
+
+@pytest.mark.parametrize("path", BENCHMARKS, ids=lambda p: p.stem)
 def test_every_row_can_be_trained(path, trained):
     config = read_config(path)
     assert config.output == f"results/{path.stem}"
@@ -38,10 +43,18 @@ def test_every_row_can_be_trained(path, trained):
 
 def test_the_brain_has_every_method():
     rows = {entry.method for entry in read_config(CONFIGS / "benchmark" / "brain.yaml").entries}
-    # The weights of ambient are not kept, dps takes a thousand evaluations, and methods over time need series. GRAPPA
-    # has a benchmark of its own.
+    # Methods over time need series. GRAPPA has a benchmark of its own.
     over_time = {name for name in method_names() if find_method(name).dynamic}
-    assert rows == set(method_names()) - over_time - {"dps", "ambient", "grappa"}
+    assert rows == set(method_names()) - over_time - {"grappa"}
+
+
+def test_what_draws_has_one_draw_and_the_mean_of_eight():
+    entries = read_config(CONFIGS / "benchmark" / "brain.yaml").entries
+    for method in ("ddnm", "dds", "dps", "ot-ode", "pnp-flow", "ambient"):
+        found = [entry for entry in entries if entry.method == method]
+        for one, eight in zip(found[::2], found[1::2], strict=True):
+            assert eight.settings == one.settings | {"samples": 8}
+            assert eight.evaluations == 8 * find_method(method).evaluations
 
 
 def test_the_highest_rates_leave_lines_to_calibrate_and_lines_to_draw():

@@ -1,0 +1,122 @@
+"""The paper's trends over T and k: the published algorithm on noise-free data beside noisy ones, and on other scales.
+
+Simulated scans of T2 heads. With noise, more conjugate gradients k amplify it; without, the published trend appears.
+One table for each noise level: PSNR in dB over T (k = 30) and over k (T = 10), as published, without the noise in the
+unmeasured subspace, and by a single evaluation; SENSE and `upmri` beside. Results are saved one by one and not computed
+again.
+
+    UPMRI_DATA=… python benchmarks/paper_trends.py [--slices 6] [--maps exact] [--model LABEL=FILE …]
+
+`--model` adds weights of `upmri-paper`, such as those of configs/brain/upmri-paper-peak.yaml, whose images peak at 100.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import upmri
+from upmri.core.device import pick_device
+from upmri.evaluation.benchmark.cases import Task
+from upmri.evaluation.benchmark.plan import Group
+from upmri.evaluation.benchmark.text_tables import markdown_table
+from upmri.evaluation.metrics import psnr
+from upmri.inference.choice import build_method, complete
+from upmri.physics.problem import Problem
+from upmri.training.selection import select
+from upmri.weights.files import load_prior
+
+ROOT = Path(__file__).parents[1]
+NOISE, RATES = (0.01, 0.0), (4.0, 8.0)
+STEPS, ITERATIONS = (2, 5, 10, 20, 50), (10, 30, 50)
+FORMS = {
+    "as published": {"null_noise": True},
+    "no null-space noise": {"null_noise": False},
+    "one evaluation": {"single_evaluation": True},
+}
+
+
+def points(models: dict[str, str]) -> dict[str, tuple[str, dict[str, Any]]]:
+    """Name of a row → method and settings."""
+    made: dict[str, tuple[str, dict[str, Any]]] = {"sense": ("sense", {}), "upmri": ("upmri", {"model": "brain"})}
+    for label, file in models.items():
+        for form, switch in FORMS.items():
+            settings = [{"steps": 10, "iterations": k} for k in ITERATIONS]
+            if form != "one evaluation":  # which has no T
+                settings += [{"steps": t, "iterations": 30} for t in STEPS if t != 10]
+            for one in settings:
+                t = "" if form == "one evaluation" else f" T {one['steps']}"
+                made[f"{label}, {form}{t} k {one['iterations']}"] = ("upmri-paper", {"model": file, **switch, **one})
+    return made
+
+
+def scans(noise: float, rate: float, options: argparse.Namespace) -> list[upmri.Scan]:
+    """Simulated scans of the T2 heads of a part."""
+    group = Group(
+        name="T2 head",
+        images=("$UPMRI_DATA/anatomies/brain_t2_head",),
+        part=options.part,
+        limit=options.slices,
+        noise=noise,
+    )
+    return [Task(at, group, rate, options.maps).make() for at in select(group)]
+
+
+@torch.no_grad()
+def score(found: list[upmri.Scan], method: str, settings: dict[str, Any], device: torch.device) -> list[float]:
+    """PSNR of each slice."""
+    values = []
+    for scan in found:
+        problem = Problem.from_scan(scan, device)
+        ready, _ = complete(build_method(method, **settings), problem)
+        assert problem.reference is not None
+        values.append(psnr(ready.reconstruct(problem).cpu(), problem.reference.cpu()).item())
+    return values
+
+
+def main() -> None:
+    """Compute what is missing, and print the tables."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--slices", type=int, default=6)
+    parser.add_argument("--maps", choices=("exact", "espirit"), default="exact")
+    parser.add_argument("--part", default="test")
+    parser.add_argument("--model", nargs="+", default=[], metavar="LABEL=FILE")
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results" / "paper_trends.json")
+    options = parser.parse_args()
+    models = {"peak 1": str(ROOT / "models" / "brain-upmri-paper.safetensors")}
+    models |= dict(text.split("=", 1) for text in options.model)
+    rows: dict[str, list[float]] = json.loads(options.out.read_text()) if options.out.exists() else {}
+    todo = points(models)
+    for noise in NOISE:
+        for rate in RATES:
+            found: list[upmri.Scan] = []
+            for name, (method, settings) in todo.items():
+                key = key_of(name, settings, noise, rate, options)
+                if key not in rows:
+                    found = found or scans(noise, rate, options)
+                    rows[key] = score(found, method, settings, pick_device(options.device))
+                    options.out.write_text(json.dumps(rows, indent=0))
+    for noise in NOISE:
+        table = []
+        for name, (_, settings) in todo.items():
+            values = [rows[key_of(name, settings, noise, rate, options)] for rate in RATES]
+            table.append([name, *(f"{sum(v) / len(v):.2f}" for v in values)])
+        print(f"### σ₀ = {noise:g}, {options.slices} T2 slices ({options.part}), maps: {options.maps}\n")
+        print(markdown_table(["", *(f"PSNR {rate:g}×" for rate in RATES)], table))
+
+
+def key_of(name: str, settings: dict[str, Any], noise: float, rate: float, options: argparse.Namespace) -> str:
+    """Name of a result: everything that it depends on, weights by the hash of their content."""
+    digest = load_prior(settings["model"]).digest[:12] if "model" in settings else ""
+    facts = [settings | {"model": digest}, noise, rate, options.slices, options.maps, options.part]
+    return f"{name} {hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:12]}"
+
+
+if __name__ == "__main__":
+    main()
