@@ -1,4 +1,4 @@
-"""Pictures of `uncertainty.py`: its curves, from its results, and draws of the demo's brain.
+"""Pictures of `uncertainty.py`: bands of k-space, from its results, and draws of a small brain.
 
 python benchmarks/uncertainty_figures.py [--results benchmarks/results/uncertainty.json] [--out docs/figures]
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,22 +18,6 @@ import upmri
 RESULTS = Path(__file__).parent / "results" / "uncertainty.json"
 BANDS = ("< 8", "8–16", "16–32", "32–48", "> 48")
 FIGURES = Path(__file__).parent.parent / "docs" / "figures"
-
-
-def coverage(result: dict[str, Any], path: Path) -> None:
-    """Draw the shares within k deviations of `upmri` with ESPIRiT maps, beside those of a normal distribution."""
-    deviations = result["deviations"]
-    fig, axes = plt.subplots(figsize=(5.2, 4.2), layout="constrained")
-    for row in result["rows"]:
-        if row["method"] == "upmri" and row["maps"] == "espirit":
-            style = "-" if row["rate"] == 4 else "--"
-            axes.plot(deviations, row["within"], style, label=f"{row['group'].replace('_', ' ')}, {row['rate']}×")
-    axes.plot(deviations, [math.erf(k / math.sqrt(2)) for k in deviations], "k:", label="normal distribution")
-    axes.axhspan(0.92, 0.98, color="0.9", zorder=0)
-    axes.axvline(2, color="0.8", zorder=0)
-    axes.set(xlabel="deviations", ylabel="share of pixels within", xlim=(0, 3.5), ylim=(0, 1.01))
-    axes.legend(fontsize=7, frameon=False)
-    fig.savefig(path, dpi=120)
 
 
 def bands(result: dict[str, Any], path: Path) -> None:
@@ -56,7 +39,7 @@ def bands(result: dict[str, Any], path: Path) -> None:
 
 
 def draws(path: Path) -> None:
-    """Draw the image, three draws less the image, the deviation and the error, of the demo's brain at 8×."""
+    """Draw the image, three draws less the image, the deviation and the error, of a small brain at 8×."""
     scan = upmri.simulate(upmri.demo.brain()[1], acceleration=8)
     rec = upmri.reconstruct(replace(scan, maps=None), samples=16)
     top = 3 * rec.std[rec.std > 0].mean().item()
@@ -83,7 +66,6 @@ def main() -> None:
     options = parser.parse_args()
     draws(options.out / "draws.png")
     result = json.loads(options.results.read_text())
-    coverage(result, options.out / "draws_coverage.png")
     bands(result, options.out / "draws_bands.png")
 
 
