@@ -146,6 +146,16 @@ def test_a_task_that_ends_its_worker_is_named_and_the_rest_is_done(engine, tmp_p
     assert TaskRecords(tmp_path / "out").read("3").state == "bad"
 
 
+@pytest.mark.soak
+def test_workers_that_ended_for_good_are_started_again(engine, tmp_path):
+    cluster = engine._client.cluster
+    for worker in list(cluster.workers.values()):
+        cluster.sync(worker.close)
+    tasks = make(tmp_path, 4)
+    report = run_tasks(engine, Slow(str(tmp_path / "log")), tasks, tmp_path / "out")
+    assert report.counts["done"] == 4
+
+
 def test_one_process_for_each_device(tmp_path):
     tasks = make(tmp_path, 6)
     queue = deque(Call(Slow(str(tmp_path / "log"), 0.05), task, str(tmp_path / "out"), "slow") for task in tasks)

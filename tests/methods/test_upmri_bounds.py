@@ -41,7 +41,7 @@ CALIBRATION = Calibration(
 @pytest.fixture(scope="module")
 def bare(tmp_path_factory):
     path = tmp_path_factory.mktemp("weights") / "bare.safetensors"
-    card = {"name": "bare", "spread": {"factor": 1.0, "exponent": 0.0}}
+    card = {"name": "bare", "spread": {"radius": [5.0, 40.0], "gain": [1.0, 1.0], "exponent": [0.0, 0.0]}}
     return save_weights(path, OBJECTIVE.network().state_dict(), "upmri", OBJECTIVE, card)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -25,6 +26,7 @@ _Callable = TypeVar("_Callable", bound=Callable[[], Any])
 MISSING = "needs Dask, which is not installed: pip install 'upmri[cluster]'"
 _CORES = 4  # of a worker without a GPU
 _WAIT = 30.0  # seconds for a scheduler to answer
+_LOOK = 3.0  # seconds between looks for missing workers
 _LEAST_AHEAD = 64  # calls that the scheduler has beside those at work
 _NO_PAGES = "export DASK_DISTRIBUTED__WORKER__HTTP__ROUTES='[]'"  # for the workers of jobs
 _SETTINGS = {
@@ -37,6 +39,7 @@ _SETTINGS = {
     "distributed.worker.memory.pause": False,
     "distributed.worker.memory.terminate": 0.95,
     "distributed.comm.timeouts.connect": "60s",
+    "distributed.deploy.lost-worker-timeout": "5s",
     "logging": {"distributed": "critical"},
 }
 
@@ -187,8 +190,26 @@ def _local(count: int) -> Iterator[Any]:
             except RuntimeError:  # a worker was killed while it started
                 if not left:
                     raise
-        with cluster:
+        with cluster, _kept(cluster, count):
             yield cluster
+
+
+@contextmanager
+def _kept(cluster: Any, count: int) -> Iterator[None]:
+    """Start workers again that ended for good: one that is killed while it starts is not replaced by Dask."""
+    ended = threading.Event()
+
+    def keep() -> None:
+        while not ended.wait(_LOOK):
+            cluster.scale(count)  # starts what is missing, and nothing else
+
+    thread = threading.Thread(target=keep, name="workers", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
 
 
 @contextmanager

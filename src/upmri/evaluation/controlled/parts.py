@@ -8,7 +8,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -164,8 +164,19 @@ def _prepare(config: ControlledConfig, _device: str) -> None:
 
 def _prepared_file(config: ControlledConfig) -> Path:
     """Beside the prepared slices: on another machine they have to be prepared again."""
-    digest = hashlib.sha256(repr((config.train, config.validation)).encode()).hexdigest()[:12]
+    # As JSON with all numbers as floats: without pydantic, a plan in JSON keeps whole numbers and lists as they are.
+    text = json.dumps([_plain(asdict(part)) for part in (config.train, config.validation)], sort_keys=True)
+    digest = hashlib.sha256(text.encode()).hexdigest()[:12]
     return config.cache_folder / f"prepared-{digest}.json"
+
+
+def _plain(value: Any) -> Any:
+    """The value with every number as a float, and tuples as lists."""
+    if isinstance(value, dict):
+        return {key: _plain(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(part) for part in value]
+    return float(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
 def _rate_file(config: ControlledConfig, arm: Arm) -> Path:
