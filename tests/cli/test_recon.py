@@ -426,6 +426,14 @@ def test_dotted_names_and_names_without_suffix(run, scan, tmp_path):
     assert (tmp_path / "with_maps.nii.gz").exists()
 
 
+def test_a_reference_that_has_changed_is_read_again(run, scan, tmp_path, one_line):
+    np.save(tmp_path / "reference.npy", scan.kspace.numpy())
+    run("recon", "scan.h5", "--reference", "reference.npy", "-m", "sense", "-q")
+    np.save(tmp_path / "reference.npy", np.tile(scan.kspace.numpy(), (2, 1, 1, 1)))
+    done = run("recon", "scan.h5", "--reference", "reference.npy", "-m", "sense", "--overwrite", code=2)
+    one_line(done, "reference", "got 6")
+
+
 def test_a_bart_array_by_the_name_that_bart_uses(run, scan, tmp_path, one_line):
     array = scan.kspace[:1].permute(2, 3, 0, 1).numpy()  # readout, phase, partition, coil: the first runs fastest
     (tmp_path / "bkus.cfl").write_bytes(array.astype("<c8").tobytes(order="F"))

@@ -227,15 +227,34 @@ def summary(path: Path, destination: Path, rec: Reconstruction) -> dict[str, Any
     return found if rec.reference is None else found | evaluate(rec)
 
 
-@lru_cache(maxsize=1)  # once in each process
 def _maps(path: Path | None, limit: int) -> Tensor | None:
-    from upmri import formats
+    """Read maps once in each process, and again when the file has changed: a worker of a cluster serves many runs."""
+    return None if path is None else _read_maps(path, _stamp(path), limit)
 
-    return None if path is None else formats.load_maps(path, max_bytes=limit)
 
-
-@lru_cache(maxsize=2)  # a reference scan and one without phase encoding
 def _scan(path: Path | None, limit: int) -> Scan | None:
+    """Read a reference scan, or one without phase encoding, in the same way."""
+    return None if path is None else _read_scan(path, _stamp(path), limit)
+
+
+@lru_cache(maxsize=1)
+def _read_maps(path: Path, _: tuple[object, ...], limit: int) -> Tensor:
     from upmri import formats
 
-    return None if path is None else formats.load(path, max_bytes=limit)
+    return formats.load_maps(path, max_bytes=limit)
+
+
+@lru_cache(maxsize=2)
+def _read_scan(path: Path, _: tuple[object, ...], limit: int) -> Scan:
+    from upmri import formats
+
+    return formats.load(path, max_bytes=limit)
+
+
+def _stamp(path: Path) -> tuple[object, ...]:
+    """Place, time of the last change and size of a file; the place alone for a name without suffix, as of BART."""
+    try:
+        found = path.stat()
+    except OSError:
+        return (path.absolute(),)
+    return path.absolute(), found.st_mtime_ns, found.st_size
