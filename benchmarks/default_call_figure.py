@@ -39,6 +39,8 @@ def table(cpu: dict[str, Any], gpu: dict[str, Any]) -> str:
     ]
     head = ["# The default call", "", "Written by `default_call_figure.py` from `default_call_cpu.json` and "]
     head[-1] += f"`default_call_h200.json` (torch {cpu['torch']} and {gpu['torch']}). Simulated head."
+    if "note" in gpu:
+        head += ["", gpu["note"]]
     return "\n".join([*head, "", *lines, *stages, ""])
 
 
