@@ -71,14 +71,19 @@ def kill(process: subprocess.Popen[str]) -> bool:
     return process.returncode == -signal.SIGKILL
 
 
+def names(folder: Path) -> set[str]:
+    """Every name below a folder; `os.walk` passes over folders that another process removes meanwhile."""
+    return {f"{place}/{name}" for place, folders, files in os.walk(folder) for name in (*folders, *files)}
+
+
 def wait_at_random(process: subprocess.Popen[str], output: Path, longest: float, dice: random.Random) -> None:
     """Wait for any moment of the run or, every second time, for one after it began to write."""
     if dice.random() < 0.5:
         time.sleep(dice.uniform(0, longest))
         return
     until = time.monotonic() + PATIENCE
-    before = set(output.rglob("*"))
-    while process.poll() is None and set(output.rglob("*")) <= before:
+    before = names(output)
+    while process.poll() is None and names(output) <= before:
         assert time.monotonic() < until
         time.sleep(0.002)
     time.sleep(dice.uniform(0, 0.2 * longest))

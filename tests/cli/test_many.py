@@ -162,13 +162,15 @@ def test_ranges_of_slices_give_the_same_image(tmp_path, samples):
 @pytest.mark.soak
 def test_a_killed_client_takes_its_workers_with_it_and_the_next_one_does_the_rest(folder, tmp_path):
     words = [sys.executable, "-m", "upmri", "recon", "in", "-o", "out", "--cluster", "local:2", "--device", "cpu"]
-    client = subprocess.Popen(words, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    until = time.monotonic() + 120
-    while not images(tmp_path / "out") and time.monotonic() < until:
-        time.sleep(0.02)
-    workers = psutil.Process(client.pid).children(recursive=True)
-    client.kill()
-    client.wait()
+    with subprocess.Popen(words, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as client:
+        try:
+            until = time.monotonic() + 120
+            # Only the named places: temporary folders beside them come and go while the client works.
+            while not list((tmp_path / "out").glob("p?/*.nii.gz")) and time.monotonic() < until:
+                time.sleep(0.02)
+            workers = psutil.Process(client.pid).children(recursive=True)
+        finally:
+            client.kill()
     _, alive = psutil.wait_procs(workers, timeout=60)
     assert not alive
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)
