@@ -14,6 +14,7 @@ readouts that are marked and regrids, and BART has no command for this phase: ne
 from __future__ import annotations
 
 import argparse
+import json
 import os
 from pathlib import Path
 
@@ -22,6 +23,7 @@ import torch
 from numpy.typing import NDArray
 
 import upmri
+from provenance import record
 from upmri.physics.fourier import ifft2c
 from upmri.physics.simulate import object_support
 
@@ -89,10 +91,15 @@ def main() -> None:
     lines = ["# Echo-planar phantom", "", "Mean energy relative to that of the object.", ""]
     lines += ["| | ghost | background | ghost, of that of the flipped scan |", "|---|---|---|---|"]
     before = energies(images["flipped"], inside)[0]
+    rows = []
     for name, image in images.items():
         ghost, empty = energies(image, inside)
+        rows.append({"name": name.strip("`"), "ghost": ghost, "background": empty, "relative": ghost / before})
         lines.append(f"| {name} | {ghost:.5f} | {empty:.5f} | {ghost / before:.4f} |")
     RESULTS.write_text("\n".join(lines) + "\n")
+    kept = RESULTS.with_suffix(".json")
+    kept.write_text(json.dumps({"rows": rows}, indent=1) + "\n")
+    record(kept)
     print(RESULTS.read_text())
     if options.pictures:
         draw(images, options.pictures / "epi_ghosts.png")

@@ -2,8 +2,9 @@
 
     UPMRI_DATA=… python benchmarks/grappa.py [validation] [real]
 
-Prints tables of PSNR in dB and keeps what each scan has in `results/grappa.json`. `lines` and `maps` are what kernels are calibrated on. Coil maps and noise level come from
-the undersampled scan itself, with 24 calibration lines (24×24 points for 2-D masks).
+Prints tables of PSNR in dB, and keeps the values of each scan in `results/grappa.json`. `lines` and `maps` are what
+kernels are calibrated on. Coil maps and noise level come from the undersampled scan itself, with 24 calibration lines
+(24×24 points for 2-D masks).
 """
 
 from __future__ import annotations

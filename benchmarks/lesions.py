@@ -227,7 +227,7 @@ def main() -> None:
     from lesions_figures import draw
     from lesions_tables import write
 
-    write(work, options.part)
+    write(work, options.part, None if options.redraw else options.device)
     draw(work, options.part)
 
 

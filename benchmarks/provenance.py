@@ -23,8 +23,6 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = "provenance"
-# Where changes that are not committed can change a result.
-CODE = ("src", "benchmarks/*.py", "configs", "examples")
 
 
 def sha256(path: Path) -> str:
@@ -89,8 +87,8 @@ def commit() -> str | None:
 
 
 def changed() -> list[str] | None:
-    """Files of the source that differ from the commit, or None where there is no git."""
-    found = _git("status", "--porcelain", "--untracked-files=no", "--", *CODE)
+    """Files of package, configurations and script that differ from the commit, or None where there is no git."""
+    found = _git("status", "--porcelain", "--untracked-files=no", "--", "src", "configs", sys.argv[0])
     return None if found is None else [line[2:].strip() for line in found.splitlines()]
 
 
