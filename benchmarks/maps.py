@@ -79,7 +79,7 @@ def brain(path: Path, methods: list[str], draws: int) -> list[Row]:
             other, _ = scores(draw(width, pattern, number, calibration=True), None)
             for i, method in enumerate(methods):
                 about = {"scan": path.stem.removesuffix("_kspace"), "lines": f"{pattern} {number}", "method": method}
-                combined = {"joint": joint[i][0], "same lines": same[i][0]}
+                combined = {"joint": joint[i][0], "same lines": same[i][0], "difference": joint[i][0] - same[i][0]}
                 squares = {"joint, squares": joint[i][1], "same lines, squares": same[i][1]}
                 rows.append(about | combined | squares | {"with 24 lines, squares": other[i][1]} | quality)
                 print(line(rows[-1]), flush=True)
@@ -88,8 +88,8 @@ def brain(path: Path, methods: list[str], draws: int) -> list[Row]:
 
 def line(row: Row) -> str:
     """A line of the table of brains."""
-    joint, same, squares, same_squares, other = (row[key] for key in list(row)[3:8])
-    cells = [f"{joint:.2f} | {same:.2f} | {joint - same:+.2f}"]
+    squares, same_squares, other = (row[f"{key}, squares"] for key in ("joint", "same lines", "with 24 lines"))
+    cells = [f"{row['joint']:.2f} | {row['same lines']:.2f} | {row['difference']:+.2f}"]
     cells += [f"{squares:.2f} | {same_squares:.2f} | {squares - same_squares:+.2f}"]
     cells += [f"{other:.2f} | {squares - other:+.2f} | {row['quality']} {row['unexplained']:.4f}"]
     return f"| {row['scan']} | {row['lines']} | {row['method']} | {' | '.join(cells)} |"
