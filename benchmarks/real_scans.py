@@ -86,6 +86,8 @@ def settings(rates: list[float], phases: Sequence[str] = PHASES, scans: Sequence
 
 def measure(out: Path, options: argparse.Namespace) -> None:
     """Append a line for every image that is not there yet, one draw after another."""
+    if options.fresh:
+        out.unlink(missing_ok=True)
     known = {(row["scan"], row["phase"], row["rate"], row["draw"], row["entry"]) for row in read(out)}
     begin = time.monotonic()
     for number in range(options.first, options.draws):
@@ -222,6 +224,7 @@ def main() -> None:
     parser.add_argument("--device", default="auto")
     parser.add_argument("--draws", type=int, default=12)
     parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--fresh", action="store_true", help="measure: begin with an empty file")
     parser.add_argument("--rates", type=float, nargs="+", default=[3.0, 4.0, 6.0, 8.0])
     parser.add_argument("--phase", nargs="+", default=PHASES, choices=PHASES, help="phase-encoding axes")
     parser.add_argument("--scans", nargs="+", default=SCANS, choices=SCANS)

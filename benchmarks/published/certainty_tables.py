@@ -25,7 +25,9 @@ def draws(r: Results) -> str:
             found = {key: [r.one(DRAWS, key, method="upmri", group=group, rate=rate, maps=maps) for maps in MAPS]
                      for key in ("bands", "one draw", "within two", "rank correlation")}  # fmt: skip
             bands = [
-                " · ".join(_bold(f"{bands[k]:.1f}", RATIOS[0] <= round(bands[k], 1) <= RATIOS[1]) for bands in found["bands"])
+                " · ".join(
+                    _bold(f"{bands[k]:.1f}", RATIOS[0] <= round(bands[k], 1) <= RATIOS[1]) for bands in found["bands"]
+                )
                 for k in range(len(BANDS))
             ]
             shares = [_bold(f"{100 * v:.0f}", SHARES[0] <= v <= SHARES[1]) for v in found["within two"]]
@@ -68,10 +70,17 @@ def bound(r: Results, name: str, maps: str, key: str) -> list[float]:
 def bounds(r: Results) -> str:
     """Share of bounds that hold."""
     rows = []
-    cells = [(f"{kind}s, {rate}×", f"{kind} {rate}×", maps) for kind in ("brain", "heart") for rate in (4, 8) for maps in MAPS]
+    cells = [
+        (f"{kind}s, {rate}×", f"{kind} {rate}×", maps)
+        for kind in ("brain", "heart")
+        for rate in (4, 8)
+        for maps in MAPS
+    ]
     for name, shown, maps in [*cells, ("all", "all", "both")]:
         count, without, lines = (r.one(BOUNDS, key, name=name, maps=maps) for key in ("slices", "without", "held_out"))
-        shares = [" · ".join(f"{v:.0f}" for v in bound(r, name, maps, key)) for key in ("missing", "psnr", "ssim", "pixels")]
+        shares = [
+            " · ".join(f"{v:.0f}" for v in bound(r, name, maps, key)) for key in ("missing", "psnr", "ssim", "pixels")
+        ]
         held = " · ".join(f"{v:.1f}" for v in bound(r, name, maps, "lines"))
         rows.append([shown, maps.replace("espirit", "ESPIRiT"), f"{count}, {without}", f"{held} ({lines:,})", *shares])
     head = ["at 80 · 90 · 95 %", "maps", "slices, without", "held-out lines", "missing lines", "PSNR", "SSIM", "pixels"]
@@ -95,7 +104,9 @@ def lesions(r: Results) -> str:
         texts = []
         for i, cell in enumerate(cells[method]):
             best = [f"{v:.2f}" == f"{max(cells[m][i][k] for m in SHOWN):.2f}" for k, v in enumerate(cell)]
-            shown = " · ".join(f"**{v:.2f}**" if b and not all(best) else f"{v:.2f}" for v, b in zip(cell, best, strict=True))
+            shown = " · ".join(
+                f"**{v:.2f}**" if b and not all(best) else f"{v:.2f}" for v, b in zip(cell, best, strict=True)
+            )
             texts.append(f"**{shown}**" if all(best) else shown)
         rows.append([f"`{method}`", *texts])
     return markdown(["", "real lesions (mostly 4 px)", "synthetic, 2 px", *(f"{d} px" for d in DIAMETERS[1:])], rows)

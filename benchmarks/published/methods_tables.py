@@ -1,4 +1,4 @@
-"""Tables of `upmri benchmark` and `quality.py`: methods on test people, as benchmark, models, steps and README show them."""
+"""Tables of `upmri benchmark` and `quality.py`: methods on test people."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def value(r: Results, entry: str, group: str, rate: float, column: str = "psnr m
 
 
 def lead(r: Results, entry: str, group: str, rate: float, ours: str = OURS, maps: str = "espirit") -> list[float]:
-    """Lead of `upmri`: its mean, and a 95 % interval over people where the values of slices or the interval are kept."""
+    """Lead of `upmri`: its mean and a 95 % interval over people."""
     if ours == OURS and (found := value(r, entry, group, rate, "upmri ahead psnr", maps)) is not None:
         return [found, *(value(r, entry, group, rate, f"upmri ahead {end}", maps) for end in ("low", "high"))]
     means = [value(r, name, group, rate, maps=maps) for name in (ours, entry)]
@@ -127,13 +127,14 @@ def card(r: Results) -> str:
         for rate in RATES:
             psnr = [value(r, name, group, rate) for name in (SENSE, OURS)]
             ssim = [value(r, name, group, rate, "ssim mean") for name in (SENSE, OURS)]
+            gain, where = lead(r, SENSE, group, rate)[0], {"group": names[group], "rate": rate, "maps": "espirit"}
+            least = [show(r.one("quality.json", "worst", **where), "+.1f")] if each else []
             rows.append(
-                [group, f"{rate:g}×", *(show(x, ".1f") for x in psnr), f"**{show(lead(r, SENSE, group, rate)[0], '+.1f')}**",
-                 *([show(r.one("quality.json", "worst", group=names[group], rate=rate, maps="espirit"), "+.1f")] * each),
+                [group, f"{rate:g}×", *(show(x, ".1f") for x in psnr), f"**{show(gain, '+.1f')}**", *least,
                  f"{ssim[0]:.3f} → {ssim[1]:.3f}", show(lead(r, SENSE, group, rate, maps="exact")[0], "+.1f")]
             )  # fmt: skip
-    least = ["least gain of a slice"] * each
-    return markdown(["", "", "`sense`", "`upmri`", "gain", *least, "SSIM", "gain with the true maps"], rows)
+    head = ["", "", "`sense`", "`upmri`", "gain", *["least gain of a slice"] * each, "SSIM", "gain with the true maps"]
+    return markdown(head, rows)
 
 
 def twin(r: Results) -> str:
@@ -177,10 +178,12 @@ TABLES = [
           lambda r: leads(r, ("weighted-ssdu", "modl", "varnet"), GROUPS, ".1f", OURS)),
     Table("benchmark-robustness", BENCHMARK, run("robustness.csv", ("T1 head", "T1 head, equispaced", "heart",
           "heart, equispaced"), RATES), NOT_STORED + "robustness.csv"),
-    Table("benchmark-rates", BENCHMARK, run("rates.csv", ("T2 head",), (4.0, 8.0, 10.0, 12.0)), NOT_STORED + "rates.csv"),
+    Table("benchmark-rates", BENCHMARK, run("rates.csv", ("T2 head",), (4.0, 8.0, 10.0, 12.0)),
+          NOT_STORED + "rates.csv"),
     Table("benchmark-real", BENCHMARK, run("real.csv", ("brain in vivo",), RATES), NOT_STORED + "real.csv"),
     Table("card", MODELS, card),
     Table("twin", MODELS, twin),
     Table("steps", "docs/steps.md", run("steps.csv", BRAINS, RATES), NOT_STORED + "steps.csv"),
-    Table("paper-switches", "docs/upmri.md", run("paper_switches.csv", BRAINS, RATES), NOT_STORED + "paper_switches.csv"),
+    Table("paper-switches", "docs/upmri.md", run("paper_switches.csv", BRAINS, RATES),
+          NOT_STORED + "paper_switches.csv"),
 ]  # fmt: skip

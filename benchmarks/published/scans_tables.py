@@ -75,7 +75,9 @@ def calibration(r: Results) -> str:
     return markdown(["PSNR (dB)", *entries], rows)
 
 
-def adaptation_gains(r: Results, rates: Sequence[float] = (3.0, 4.0, 6.0), phase: str = "phase") -> dict[str, list[list[float]]]:
+def adaptation_gains(
+    r: Results, rates: Sequence[float] = (3.0, 4.0, 6.0), phase: str = "phase"
+) -> dict[str, list[list[float]]]:
     """Gains of adaptation by scan and rate, one for each draw."""
     found = {}
     for scan in SCANS:
@@ -104,8 +106,8 @@ def adapt(r: Results) -> str:
          f"{cost['second slice']['seconds']:.1f} s on an {gpu}, {slow:.0f} s on two cores"],
         ["a volume of 32 slices of 256×216, simulated", f"{show(volume['gain'], '+.2f')} dB",
          f"{volume['seconds']:.1f} s on an {gpu}"],
-        [f"a site: FLAIR, 6 coils around the head, σ₀ = 0.05, simulated, {site['scans']} scans; {new} new scans of another "
-         "person, 4× · 6×",
+        [f"a site: FLAIR, 6 coils around the head, σ₀ = 0.05, simulated, {site['scans']} scans; {new} new scans of "
+         "another person, 4× · 6×",
          f"{' · '.join(show(one['gain'], '+.2f') for one in sites)} dB (worst scan "
          f"{' · '.join(show(one['worst'], '+.2f') for one in sites)})", f"{site['seconds']:.0f} s on an {gpu}"],
     ]  # fmt: skip

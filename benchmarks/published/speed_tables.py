@@ -63,7 +63,9 @@ def swept(r: Results, method: str, key: str = "psnr", factor: float = 1, **setti
     """A point of a sweep, 4× · 8×."""
     cells = []
     for rate in (4, 8):
-        rows = [row for row in r.all(SWEEPS, "settings", method=method, rate=rate, noise_factor=factor) if row == settings]
+        rows = [
+            row for row in r.all(SWEEPS, "settings", method=method, rate=rate, noise_factor=factor) if row == settings
+        ]
         values = r.one(SWEEPS, key, method=method, rate=rate, noise_factor=factor, settings=settings) if rows else None
         cells.append("" if values is None else f"{mean(values):.1f}")
     return " · ".join(cells)
