@@ -12,6 +12,7 @@ from typing import Any
 from matplotlib.figure import Figure
 from sphinx.application import Sphinx
 from sphinx.errors import ExtensionError
+from sphinx.ext.mathjax import html_visit_displaymath, html_visit_math
 
 import upmri
 
@@ -24,7 +25,7 @@ copyright = author  # noqa: A001
 version = release = upmri.__version__
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_gallery.gen_gallery"]
-exclude_patterns = ["_build", "gallery/*.ipynb", "gallery/*.py", "gallery/*.json", "gallery/*.md5"]
+exclude_patterns = ["_build", "_static", "gallery/*.ipynb", "gallery/*.py", "gallery/*.json", "gallery/*.md5"]
 nitpicky = True
 # Other projects' pages would have to be asked for over the network; their names stay plain text.
 nitpick_ignore_regex = [
@@ -42,7 +43,9 @@ nitpick_ignore_regex = [
     ("py:.*", r"float64.*|\(.*|in the units.*"),
 ]
 
-myst_enable_extensions = ["attrs_inline"]
+myst_enable_extensions = ["amsmath", "attrs_inline", "dollarmath"]
+myst_dmath_allow_labels = myst_dmath_allow_space = myst_dmath_allow_digits = False  # as on GitHub
+myst_update_mathjax = False
 myst_heading_anchors = 3
 
 autodoc_member_order = "bysource"
@@ -52,6 +55,10 @@ autodoc_mock_imports = ["deepinv", "mrinufft", "mrpro", "sigpy"]  # which the fu
 autodoc_typehints_format = "short"
 python_use_unqualified_type_names = True
 napoleon_google_docstring = False
+
+# Formulas stand in the pages as TeX; KaTeX, in `_static`, typesets them in the browser.
+html_math_renderer = "katex"
+mathjax_inline = mathjax_display = ["", ""]
 
 html_theme = "pydata_sphinx_theme"
 html_title = f"UPMRI {version}"
@@ -201,18 +208,41 @@ def _keep_page(app: Sphinx, error: Exception | None) -> None:
         shutil.copy(kept, Path(app.outdir) / kept.name)
 
 
+def _add_formulas(app: Sphinx, pagename: str, templatename: str, context: dict[str, Any], doctree: Any) -> None:  # noqa: ARG001
+    """Load KaTeX on pages that have formulas."""
+    if context.get("has_maths_elements"):
+        app.add_css_file("katex/katex.min.css")
+        app.add_js_file("katex/katex.min.js", loading_method="defer")
+        app.add_js_file("formulas.js", loading_method="defer")
+
+
 _ASKS = re.compile(r"""(?:\ssrc=|<link[^>]*\shref=|url\(|@import\s)\s*["']?\s*((?:https?:)?//[^"')\s>]+)""")
+# A string of a script that is an address; those of w3.org name kinds of XML and are never asked.
+_CALLS = re.compile(r"""["'`]((?:(?:https?|wss?):)?//(?!www\.w3\.org/)[\w-]+\.[\w.-]+)""")
+_SCRIPT = re.compile(r"<script[^>]*>(.*?)</script>", re.DOTALL)
+_LOCAL = re.compile(r"""<script[^>]*\ssrc=["']([^"'?#]+)""")
 
 
 def _check_offline(app: Sphinx, error: Exception | None) -> None:
-    """Fail if a page, or a style, would ask another machine for something."""
+    """Fail if a page, a style or a script would ask another machine for something, or a script is missing."""
     for path in sorted(Path(app.outdir).rglob("*")) if error is None else ():
-        if path.suffix in (".html", ".css") and (asked := _ASKS.search(path.read_text(encoding="utf-8"))):
+        if path.suffix not in (".html", ".css", ".js"):
+            continue
+        text = path.read_text(encoding="utf-8")
+        scripts = _SCRIPT.findall(text) if path.suffix == ".html" else [text] if path.suffix == ".js" else []
+        asked = _ASKS.search(text) if path.suffix != ".js" else None
+        asked = asked or next(filter(None, map(_CALLS.search, scripts)), None)
+        if asked:
             raise ExtensionError(f"{path.name}: asks for {asked[1]}; expected pages that need no network")
+        for name in _LOCAL.findall(text) if path.parent.name != "_static" else ():  # where the theme keeps templates
+            if not (path.parent / name).is_file():
+                raise ExtensionError(f"{path.name}: the script {name} is missing")
 
 
 def setup(app: Sphinx) -> None:
     """Connect the above."""
+    app.add_html_math_renderer("katex", (html_visit_math, None), (html_visit_displaymath, None))
+    app.connect("html-page-context", _add_formulas)
     app.connect("source-read", _link)
     app.connect("autodoc-process-docstring", _plain, priority=100)  # before napoleon makes markup of it
     app.connect("autodoc-process-signature", _default)
