@@ -82,7 +82,8 @@ def gains(scans: list[tuple[upmri.Scan, torch.Tensor]], device: str) -> dict[str
             for scan, truth in scans
         ]  # fmt: skip
         off, on = (mean(values) for values in zip(*pairs, strict=True))
-        found[method] = {"without": off, "with": on, "worst": min(b - a for a, b in pairs), "pairs": pairs}
+        worst = min(b - a for a, b in pairs)
+        found[method] = {"without": off, "with": on, "gain": on - off, "worst": worst, "pairs": pairs}
     return found
 
 
@@ -90,7 +91,7 @@ def row(kept: list[dict[str, Any]], name: str, scans: list[tuple[upmri.Scan, tor
     """A row of a table, printed on the way, whose numbers are added to those that are kept."""
     found = gains(scans, device)
     kept += [{"name": name, "method": method, "scans": len(scans), **one} for method, one in found.items()]
-    cells = [f"{one['without']:.2f} → {one['with']:.2f} ({one['with'] - one['without']:+.2f}, "
+    cells = [f"{one['without']:.2f} → {one['with']:.2f} ({one['gain']:+.2f}, "
              f"worst {one['worst']:+.2f})" for one in found.values()]  # fmt: skip
     text = f"| {name} | {len(scans)} | {' | '.join(cells)} |"
     print(text, flush=True)

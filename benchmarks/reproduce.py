@@ -17,6 +17,7 @@ import os
 import sys
 import time
 
+from provenance import read, sha256
 from published import manifest, pages, parts, quick
 from published.entries import ENTRIES, UNSOURCED
 from published.results import RESULTS, ROOT, Results
@@ -79,9 +80,14 @@ def check() -> int:
     ]
     if manifest.MANIFEST.read_text("utf-8") != manifest.text_of(manifest.build(ENTRIES, UNSOURCED, RESULTS)):
         wrong.append(str(manifest.MANIFEST.relative_to(ROOT)))
+    stale = [
+        path.name for path in sorted(RESULTS.iterdir()) if (known := read(path)) and known["sha256"] != sha256(path)
+    ]
+    for name in stale:
+        print(f"results/{name} was changed after it was recorded; the benchmark that writes it records it anew")
     for name in wrong:
         print(f"{name} differs from the results; python benchmarks/reproduce.py --pages writes it")
-    return int(bool(wrong))
+    return int(bool(wrong + stale))
 
 
 def main() -> int:

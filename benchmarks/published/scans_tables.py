@@ -15,11 +15,13 @@ WITHOUT = ("ssdu", "weighted-ssdu", "robust-ssdu", "rei", "moi", "ensure")
 OURS, ADAPTED, REFINED = "upmri", "upmri, adapted", "upmri, maps refined"
 
 
-def draws(r: Results, scan: str, rate: float, phase: str = "phase") -> dict[str, list[float]]:
-    """PSNR by entry, over the draws that all entries of this setting have."""
+def draws(
+    r: Results, scan: str, rate: float, phase: str = "phase", without: Sequence[str] = ()
+) -> dict[str, list[float]]:
+    """PSNR by entry, over the draws that all entries of this setting have, except for some entries."""
     where = {"scan": scan, "rate": rate, "phase": phase}
     found = {}
-    for entry in r.distinct(REAL, "entry", **where):
+    for entry in (entry for entry in r.distinct(REAL, "entry", **where) if entry not in without):
         numbers = r.all(REAL, "draw", entry=entry, **where)
         found[entry] = dict(zip(numbers, r.all(REAL, "psnr", entry=entry, **where), strict=True))
     common = sorted(set.intersection(*map(set, found.values())))

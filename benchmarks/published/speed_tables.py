@@ -42,18 +42,24 @@ TIMES = {
 }  # fmt: skip
 
 
+def timed(r: Results) -> dict[str, str]:
+    """Entries whose time was taken, and the files that have it."""
+    known = [file for file in ("timing-h200-samplers.csv", "timing-h200.csv") if r.has(file)]
+    return {entry: file for file in known for entry in r.distinct(file, "entry")}
+
+
 def times(r: Results) -> str:
     """Benchmark: how long an image takes."""
-    file = "timing-h200.csv"
-    entries = r.distinct(file, "entry")
-    order = [*(name for name in TIMES if name in entries), *(name for name in entries if name not in TIMES)]
+    files = timed(r)
+    order = [*(name for name in TIMES if name in files), *(name for name in files if name not in TIMES)]
     rows = []
     for entry in order:
+        file = files[entry]
         alone, best, batch, memory, count = (
             r.one(file, key, entry=entry) for key in ("alone", "best", "batch", "memory_best", "evaluations")
         )
         ms = [f"{1e3 * s:.1f}" if s < 0.1 else f"{1e3 * s:,.0f}" for s in (alone, best)]
-        name = TIMES.get(entry, f"`{entry}`")
+        name = TIMES.get(entry, f"`{entry}`") + "*" * bool(r.all(file, "shared", entry=entry))
         rows.append([name, f"{count:.0f}" if count else "–", ms[0], f"{batch:.0f}", ms[1], f"{memory / 2**30:.1f}"])
     head = ["", "evaluations", "ms per image, alone", "best batch", "ms per image", "peak memory (GiB)"]
     return markdown(head, rows)
@@ -124,8 +130,8 @@ def refinement(r: Results) -> str:
 TABLES = [
     Table("readme-speed", "README.md", readme_speed),
     Table("times", "docs/benchmark.md", times),
-    Table("sweep-steps", "docs/upmri.md", steps),
-    Table("sweep-iterations", "docs/upmri.md", iterations),
-    Table("sweep-noise", "docs/upmri.md", noise),
-    Table("refined-maps", "docs/upmri.md", refinement),
+    Table("sweep-steps", "docs/steps.md", steps),
+    Table("sweep-iterations", "docs/steps.md", iterations),
+    Table("sweep-noise", "docs/benchmark.md", noise),
+    Table("refined-maps", "docs/benchmark.md", refinement),
 ]
