@@ -21,6 +21,8 @@ def build(made: Sequence[Made], unsourced: Sequence[dict[str, str]], folder: Pat
         if one.value is None:
             lacking.append({"page": one.entry.page, "what": one.entry.name, "why": one.entry.pending})
             continue
+        if not one.used:  # a table about the parts themselves
+            continue
         what = {"text": one.entry.fragment} if isinstance(one.entry, Text) else {"table": one.entry.name}
         published.append({"page": one.entry.page, **what, "numbers": _count(one.value), "from": one.used})
     files = {file for entry in published for file in entry["from"]}

@@ -33,9 +33,8 @@ def test_pages_and_manifest_are_those_of_the_results(capsys):
 def test_every_published_number_has_a_known_source(entries):
     content = json.loads((ROOT / "benchmarks" / "manifest.json").read_text("utf-8"))
     assert sum(entry["numbers"] for entry in content["published"]) > 1000
-    assert len(content["published"]) + sum("the next run" in entry["why"] for entry in content["unsourced"]) == len(
-        entries
-    )
+    pending = [entry for entry in content["unsourced"] if "the next run" in entry["why"]]
+    assert len(content["published"]) + len(pending) == len(entries) - 1  # all but the table of parts
     for entry in content["published"]:
         assert entry["from"]
         for file in entry["from"]:
@@ -54,7 +53,9 @@ def with_another_digit(page, start, pattern):
 
 @pytest.mark.parametrize("kind", ["Table", "Text"])
 def test_a_changed_number_is_found(kind, pages, entries):
-    some = [entry for entry in entries if type(entry).__name__ == kind and not entry.pending][::3]
+    some = [entry for entry in entries if type(entry).__name__ == kind and not entry.pending and entry.name != "parts"][
+        ::3
+    ]
     for entry, made in zip(some, pages.make(some), strict=True):
         right = (ROOT / entry.page).read_text("utf-8")
         if kind == "Table":
@@ -65,7 +66,7 @@ def test_a_changed_number_is_found(kind, pages, entries):
         else:
             literals = [pages._loose(part) for part in re.split(r"\{[^}]*\}", entry.fragment)]
             start = re.search(pages.NUMBER.join(literals), right).start(1)
-            wrong = with_another_digit(right, start, pages.NUMBER)
+            wrong = with_another_digit(right, start, r"[\d,.]*\d")
         assert wrong != right
         assert entry.fill(right, made.value) == right
         assert entry.fill(wrong, made.value) == right, entry.name
