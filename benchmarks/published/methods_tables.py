@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from published.pages import Table, markdown, show
-from published.results import Results
+from published.results import MissingResultError, Results
 
 BRAINS = ("T1, skull-stripped", "T1 head", "T2 head")
 GROUPS = (*BRAINS, "heart")
@@ -146,6 +146,8 @@ def card(r: Results) -> str:
 
 def twin(r: Results) -> str:
     """Model card: the same network with full images."""
+    if value(r, TWIN, BRAINS[0], 4.0) is None:
+        raise MissingResultError(f"no run has the entry {TWIN!r}")
     rows = []
     for group in BRAINS:
         for rate in RATES:
@@ -171,6 +173,31 @@ def run(file: str, groups: Sequence[str], rates: Sequence[float], names: dict[st
     return build
 
 
+CONTROLLED = "controlled.json"
+
+
+def endpoints(r: Results) -> str:
+    """Controlled experiment: differences in dB over all groups and rates, with 95 % intervals, and by seed."""
+    rows = []
+    for one in r.at(CONTROLLED, "endpoints"):
+        if one["group"] == "all":
+            low, high = (show(one[end], "+.2f") for end in ("low", "high"))
+            seeds = " · ".join(show(value, "+.2f") for value in one["by_seed"])
+            what = f"`{one['arm']}` − `{one['less']}`"
+            rows.append([one["name"], what, f"{show(one['mean'], '+.2f')} ({low} to {high})", seeds])
+    return markdown(["question", "difference", "dB", "by seed"], rows)
+
+
+def arms(r: Results) -> str:
+    """Controlled experiment: PSNR of every arm by group, 4× · 8×."""
+    found = {(row["arm"], row["group"], row["acceleration"]): row["psnr"] for row in r.at(CONTROLLED, "table")}
+    names = dict.fromkeys(arm for arm, _, _ in found)
+    groups = [group for group in dict.fromkeys(group for _, group, _ in found) if group != "all"]
+    rows = [[f"`{name}`", *(" · ".join(show(found[name, group, rate], ".1f") for rate in RATES) for group in groups)]
+            for name in names]  # fmt: skip
+    return markdown(["", *groups], rows)
+
+
 NOT_STORED = "the values were not stored; the next run of the part writes "
 BENCHMARK, MODELS = "docs/benchmark.md", "docs/models.md"
 TABLES = [
@@ -190,8 +217,10 @@ TABLES = [
     Table("benchmark-rates", BENCHMARK, run("rates.csv", ("T2 head",), (4.0, 8.0, 10.0, 12.0)),
           NOT_STORED + "rates.csv"),
     Table("card", MODELS, card),
-    Table("twin", MODELS, twin),
+    Table("twin", MODELS, twin, "the runs have no entry “upmri, full images”; the next run of the part brain can have it"),
     Table("steps", "docs/steps.md", run("steps.csv", BRAINS, RATES), NOT_STORED + "steps.csv"),
     Table("paper-switches", "docs/steps.md", run("paper_switches.csv", BRAINS, RATES),
           NOT_STORED + "paper_switches.csv"),
+    Table("controlled-endpoints", "docs/controlled.md", endpoints, "no run yet; the next run writes controlled.json"),
+    Table("controlled-arms", "docs/controlled.md", arms, "no run yet; the next run writes controlled.json"),
 ]  # fmt: skip

@@ -80,8 +80,8 @@ PARTS = (
          "cuda", None, ("real_scans.jsonl",), "", ("real_invivo_brain_16ch.png", "real_invivo_brain_7ch.png")),
     Part("real-calibration", (f"python benchmarks/real_scans.py calibration {R}/real_calibration.json",), "cpu", 1,
          ("real_calibration.json",)),
-    Part("adaptation", (f"python benchmarks/adaptation.py --device cuda --only cost site -o {R}",), "cuda", None,
-         ("adaptation.json",)),
+    Part("adaptation", ("python benchmarks/adaptation.py --device cuda --only cost site -o results/adaptation",),
+         "cuda", None, ("adaptation.json",), "results/adaptation"),
     Part("adaptation-cpu", ("python benchmarks/adaptation.py --device cpu --only cost --slices 1 "
                             "-o results/adaptation-cpu",),
          "cpu", None, ("adaptation-cpu.json",), "results/adaptation-cpu"),
@@ -149,24 +149,18 @@ def run(part: Part) -> bool:
 
 
 def keep(part: Part) -> None:
-    """Copy what a run wrote into a folder of its own into the results."""
+    """Copy what a run wrote into a folder of its own into the results, with where it comes from."""
     from provenance import record, side_file
 
-    folder = ROOT / part.keep
-    pairs = {
-        "timing.csv": "timing-h200.csv",
-        "report.json": "controlled.json",
-        "adaptation.json": "adaptation-cpu.json",
-    }
-    pairs |= {name: f"{part.name}{ending}" for name, ending in KEPT.items()}
-    for name, kept in pairs.items():
-        if (folder / name).exists():
-            shutil.copyfile(folder / name, RESULTS / kept)
-            if not side_file(folder / name).exists():
-                models = _models(part) if kept in part.files else []
-                record(RESULTS / kept, models, part.device, part.commands[0])
-            else:
-                shutil.copyfile(side_file(folder / name), side_file(RESULTS / kept))
+    pairs = {name: f"{part.name}{ending}" for name, ending in KEPT.items()}
+    pairs |= dict.fromkeys(("timing.csv", "report.json", "adaptation.json"), part.files[0])
+    for source, kept in ((ROOT / part.keep / name, RESULTS / name_kept) for name, name_kept in pairs.items()):
+        if source.exists():
+            shutil.copyfile(source, kept)
+            if side_file(source).exists():
+                shutil.copyfile(side_file(source), side_file(kept))
+            elif kept.name in part.files:
+                record(kept, _models(part), part.device, part.commands[0])
 
 
 def _models(part: Part) -> list[str]:

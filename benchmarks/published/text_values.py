@@ -7,7 +7,7 @@ from statistics import mean
 
 from published.certainty_tables import BOUNDS, DIAMETERS, DRAWS, LESIONS, RATIOS
 from published.methods_tables import BRAINS, GROUPS, OURS, RATES, SENSE, SHORT, TWIN, entries, lead, value
-from published.results import Results
+from published.results import MissingResultError, Results
 from published.scans_tables import (
     ADAPTED,
     REFINED,
@@ -62,6 +62,8 @@ def gains(r: Results) -> list[float]:
 
 def twin(r: Results) -> list[float]:
     """How far `upmri` is behind the same network with full images."""
+    if value(r, TWIN, BRAINS[0], 4.0) is None:
+        raise MissingResultError(f"no run has the entry {TWIN!r}")
     return ends([-lead(r, TWIN, group, rate)[0] for group in BRAINS for rate in RATES])
 
 

@@ -60,7 +60,12 @@ TEXTS = [
         "leads the first by {:.1f} to {:.1f} dB and is level with the second ({:.1f} dB behind to {:.1f} dB ahead)",
         lambda r: [*v.ahead(r, FREE, BRAINS, SHORT), *v.level(r)],
     ),
-    Text(BENCHMARK, "further training with full images is {:.1f} to {:.1f} dB better than without", v.twin),
+    Text(
+        BENCHMARK,
+        "further training with full images is {:.1f} to {:.1f} dB better than without",
+        v.twin,
+        "as the table of the card",
+    ),
     Text(
         BENCHMARK,
         "The worst slice, a heart at 8×, lost {:.2f} dB",

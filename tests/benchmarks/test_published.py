@@ -160,3 +160,67 @@ def test_what_needs_an_accelerator_is_skipped(monkeypatch, capsys):
     out = capsys.readouterr().out
     assert "[brain] skipped: it needs an accelerator" in out
     assert out.endswith("skipped: brain\nfailed: epi\n")
+
+
+def test_tables_of_a_run_are_kept_with_their_source(monkeypatch, tmp_path):
+    import provenance
+    from published import parts
+
+    monkeypatch.setattr(parts, "ROOT", tmp_path)
+    monkeypatch.setattr(parts, "RESULTS", tmp_path / "kept")
+    (tmp_path / "kept").mkdir()
+    folder = tmp_path / "results" / "tiny"
+    folder.mkdir(parents=True)
+    for name in ("table.csv", "table.md", "slices.csv", "timing.csv"):
+        (folder / name).write_text(name)
+    part = parts.Part(
+        "tiny", ("upmri benchmark tiny.yaml",), "cpu", None, ("tiny.csv", "tiny-slices.csv"), "results/tiny"
+    )
+    parts.keep(part)
+    assert (tmp_path / "kept" / "tiny-slices.csv").read_text() == "slices.csv"
+    assert (tmp_path / "kept" / "tiny.md").read_text() == "table.md"
+    found = provenance.read(tmp_path / "kept" / "tiny-slices.csv")
+    assert found["command"] == "upmri benchmark tiny.yaml"
+    assert found["sha256"] == provenance.sha256(tmp_path / "kept" / "tiny-slices.csv")
+
+
+def test_the_controlled_experiment_fills_its_tables(pages, entries, tmp_path):
+    arm = {"acceleration": 4, "group": "T1 head", "arm": "upmri-path", "psnr": 33.04, "by_seed": [33.0, 33.1]}
+    table = [arm, arm | {"acceleration": 8, "psnr": 26.25}, arm | {"acceleration": "all", "group": "all"}]
+    one = {"name": "the path", "arm": "upmri-path", "less": "upmri-no-path", "group": "all", "acceleration": "all"}
+    one |= {"mean": 0.111, "low": -0.2, "high": 0.3, "by_seed": [0.1, 0.12]}
+    (tmp_path / "controlled.json").write_text(
+        json.dumps({"table": table, "endpoints": [one, one | {"group": "T1 head"}]})
+    )
+    made = pages.make([entry for entry in entries if entry.name.startswith("controlled")], tmp_path)
+    assert [found.value.splitlines()[2:] for found in made] == [
+        ["| the path | `upmri-path` − `upmri-no-path` | +0.11 (−0.20 to +0.30) | +0.10 · +0.12 |"],
+        ["| `upmri-path` | 33.0 · 26.3 |"],
+    ]
+
+
+def test_intervals_come_from_the_slices(pages, tmp_path):
+    from published.methods_tables import SHORT, lead
+    from published.results import Results
+
+    where = "espirit,T1 head,4"
+    lines = [
+        f"{where},{entry},p{i},s{i},{30 + i + (1.5 if entry == SHORT else 0)}"
+        for i in range(3)
+        for entry in (SHORT, "modl")
+    ]
+    quoted = [line.replace(SHORT, f'"{SHORT}"') for line in lines]
+    (tmp_path / "brain-slices.csv").write_text("maps,group,acceleration,entry,person,scan,psnr\n" + "\n".join(quoted))
+    means = [f'{where},"{SHORT}",32.5', f"{where},modl,31"]
+    (tmp_path / "brain.csv").write_text("maps,group,acceleration,entry,psnr mean\n" + "\n".join(means))
+    assert lead(Results(tmp_path), "modl", "T1 head", 4.0, SHORT) == pytest.approx([1.5, 1.5, 1.5])
+
+
+def test_quick_says_what_does_not_agree(monkeypatch, capsys):
+    from published import quick
+
+    rows = [quick.Row("a", 30.0, 30.009), quick.Row("b", 30.0, 30.02)]
+    monkeypatch.setattr(quick, "CHECKS", {"some": lambda _: iter(rows), "good": lambda _: iter(rows[:1])})
+    assert not quick.compare()
+    assert "  b: stored 30.000, now 30.020 dB" in capsys.readouterr().out
+    assert quick.compare(["good"])
