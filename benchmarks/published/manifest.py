@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from provenance import read, sha256
 from published.pages import Made, Text
+from published.parts import PARTS
 from published.results import RESULTS, ROOT, WEIGHTS
 
+# Figures that no part draws.
+OTHERS = dict.fromkeys(("architecture.svg", "graphical_model.svg", "inference.svg", "training.svg"), "a diagram")
+OTHERS["report.png"] = "a screenshot of the page that `make demo` writes"
 MANIFEST = ROOT / "benchmarks" / "manifest.json"
 
 
@@ -31,8 +36,19 @@ def build(made: Sequence[Made], unsourced: Sequence[dict[str, str]], folder: Pat
         "weights": {path.stem: sha256(path) for path in sorted(WEIGHTS.glob("*.safetensors"))},
         "results": {file: _source(folder / file) for file in sorted(files)},
         "published": published,
+        "figures": figures(),
         "unsourced": lacking,
     }
+
+
+def figures(root: Path = ROOT) -> list[dict[str, Any]]:
+    """All figures on pages, and the part that draws each, or what else made it."""
+    found = []
+    for page in [root / "README.md", *sorted((root / "docs").glob("*.md"))]:
+        for name in dict.fromkeys(re.findall(r"figures/([\w.]+)", page.read_text("utf-8"))):
+            part = next((part.name for part in PARTS if name in part.figures), None)
+            found.append({"page": str(page.relative_to(root)), "figure": name, "part": part, "made": OTHERS.get(name)})
+    return found
 
 
 def write(content: dict[str, Any], path: Path = MANIFEST) -> None:

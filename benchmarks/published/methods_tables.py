@@ -217,7 +217,7 @@ TABLES = [
     Table("benchmark-rates", BENCHMARK, run("rates.csv", ("T2 head",), (4.0, 8.0, 10.0, 12.0)),
           NOT_STORED + "rates.csv"),
     Table("card", MODELS, card),
-    Table("twin", MODELS, twin, "the runs have no entry “upmri, full images”; the next run of the part brain can have it"),
+    Table("twin", MODELS, twin, "no run has the entry “upmri, full images”; the next run can have it"),
     Table("steps", "docs/steps.md", run("steps.csv", BRAINS, RATES), NOT_STORED + "steps.csv"),
     Table("paper-switches", "docs/steps.md", run("paper_switches.csv", BRAINS, RATES),
           NOT_STORED + "paper_switches.csv"),

@@ -72,7 +72,8 @@ PARTS = (
     _benchmark("paper_switches"),
     Part("timing", ("upmri benchmark configs/benchmark/brain.yaml -o results/timing --timing",), "cuda", None,
          ("timing-h200.csv",), "results/timing"),
-    _script("sweeps", "--device cuda", "cuda", None, "sweeps.json"),
+    Part("sweeps", ("python benchmarks/sweeps.py --device cuda",), "cuda", None, ("sweeps.json",), "",
+         ("sweeps_steps.png", "sweeps_iterations.png")),
     Part("real-scans", (f"python benchmarks/real_scans.py measure {R}/real_scans.jsonl --device cuda --fresh",
                         f"python benchmarks/real_scans.py tables {R}/real_scans.jsonl",
                         f"python benchmarks/real_scans.py pictures {FIGURES} --only sense l1-wavelet modl varnet upmri "
@@ -80,6 +81,8 @@ PARTS = (
          "cuda", None, ("real_scans.jsonl",), "", ("real_invivo_brain_16ch.png", "real_invivo_brain_7ch.png")),
     Part("real-calibration", (f"python benchmarks/real_scans.py calibration {R}/real_calibration.json",), "cpu", 1,
          ("real_calibration.json",)),
+    Part("real-brain", ("python examples/real_brain.py results/real_brain 12",), "cpu", None, (), "results/real_brain",
+         ("real_regular.png", "real_calibration_and_random.png", "real_random_8x.png")),
     Part("adaptation", ("python benchmarks/adaptation.py --device cuda --only cost site -o results/adaptation",),
          "cuda", None, ("adaptation.json",), "results/adaptation"),
     Part("adaptation-cpu", ("python benchmarks/adaptation.py --device cpu --only cost --slices 1 "
@@ -90,7 +93,8 @@ PARTS = (
                          "python benchmarks/uncertainty_figures.py"),
          "cuda", 8, ("uncertainty.json",), "", ("draws_bands.png", "draws.png")),
     _script("bounds", "--slices 12 --samples 8 --device cuda", "cuda", None, "bounds.json"),
-    _script("lesions", "--part test --device cuda --fresh", "cuda", None, "lesions.json"),
+    Part("lesions", ("python benchmarks/lesions.py --part test --device cuda --fresh",), "cuda", None, ("lesions.json",),
+         "", ("lesions_images.png", "lesions_change.png", "lesions_real.png", "lesions_curves.png")),
     Part("refinement", (f"python benchmarks/refinement.py --part test --slices 8 --real 3 -o {R}/refinement.md",),
          "cpu", None, ("refinement.json",)),
     Part("maps", (f"python benchmarks/maps.py -o {R}/maps.md",), "cpu", None, ("maps.json",)),
@@ -153,7 +157,7 @@ def keep(part: Part) -> None:
     from provenance import record, side_file
 
     pairs = {name: f"{part.name}{ending}" for name, ending in KEPT.items()}
-    pairs |= dict.fromkeys(("timing.csv", "report.json", "adaptation.json"), part.files[0])
+    pairs |= dict.fromkeys(("timing.csv", "report.json", "adaptation.json"), "".join(part.files[:1]))
     for source, kept in ((ROOT / part.keep / name, RESULTS / name_kept) for name, name_kept in pairs.items()):
         if source.exists():
             shutil.copyfile(source, kept)
@@ -161,6 +165,9 @@ def keep(part: Part) -> None:
                 shutil.copyfile(side_file(source), side_file(kept))
             elif kept.name in part.files:
                 record(kept, _models(part), part.device, part.commands[0])
+    for figure in part.figures:
+        if (drawn := ROOT / part.keep / figure.removeprefix("real_")).exists():
+            shutil.copyfile(drawn, ROOT / FIGURES / figure)
 
 
 def _models(part: Part) -> list[str]:

@@ -39,6 +39,7 @@ def test_every_published_number_has_a_known_source(entries):
         assert entry["from"]
         for file in entry["from"]:
             assert content["results"][file]["sha256"], file
+    assert all(bool(one["part"]) != bool(one["made"]) for one in content["figures"])
     pages = {entry["page"] for entry in content["published"]}
     results = "benchmark models steps draws bounds lesions real_scan cine adapt maps volumes partial_fourier grappa epi"
     assert pages >= {"README.md", *(f"docs/{name}.md" for name in results.split())}
