@@ -21,6 +21,7 @@ from typing import Any
 import torch
 
 import upmri
+from provenance import record
 from upmri.core.device import pick_device
 from upmri.evaluation.benchmark.cases import Task
 from upmri.evaluation.benchmark.plan import Group
@@ -102,6 +103,7 @@ def main() -> None:
                     found = found or scans(noise, rate, options)
                     rows[key] = score(found, method, settings, pick_device(options.device))
                     options.out.write_text(json.dumps(rows, indent=0))
+                    record(options.out, models.values(), options.device)
     for noise in NOISE:
         table = []
         for name, (_, settings) in todo.items():

@@ -21,6 +21,7 @@ from typing import Any
 import torch
 
 import upmri
+from provenance import record
 from upmri.evaluation.metrics import psnr, ssim
 from upmri.formats import load_images
 from upmri.physics.masks import seed_for
@@ -109,10 +110,14 @@ def main() -> None:
                     "gain": mean(gains),
                     "worst": round(min(gains), 2),
                     "seconds": round(time.perf_counter() - start),
+                    "each": {label: [round(one, 4) for one in values["psnr"]] for label, values in results.items()},
                 }
                 rows.append(row)
                 print(json.dumps(row), flush=True)
-                options.out.write_text(json.dumps({"part": options.part, "rows": rows}, indent=1) + "\n")
+                lines = ",\n".join(json.dumps(row) for row in rows)
+                options.out.write_text(f'{{"part": "{options.part}", "rows": [\n{lines}\n]}}\n')
+                used = {models.get(GROUPS[each][0], GROUPS[each][0]) for each in options.groups}
+                record(options.out, sorted(used | set(extra.values())), options.device)
 
 
 if __name__ == "__main__":

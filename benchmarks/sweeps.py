@@ -26,6 +26,7 @@ from typing import Any
 import torch
 
 import upmri
+from provenance import record
 from quality import RESULTS, mean
 from upmri.core.device import pick_device
 from upmri.evaluation.benchmark.cases import Task
@@ -147,6 +148,7 @@ def measure(path: Path, options: argparse.Namespace) -> None:
         rows[name] = facts | scores
         lines = ",\n".join(json.dumps(row, ensure_ascii=False) for row in rows.values())
         path.write_text(f'{{"group": "T2 head", "part": "test", "rows": [\n{lines}\n]}}\n')
+        record(path, files.values(), options.device)
         shown = {key: mean(values) for key, values in scores.items()}
         print(f"{name} {json.dumps(shown)} {time.perf_counter() - start:.0f} s", flush=True)
 

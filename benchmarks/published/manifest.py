@@ -1,0 +1,77 @@
+"""The manifest: for every published table and number, the page, the results and keys, and where these come from."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from provenance import read, sha256
+from published.pages import Entry, Text
+from published.results import ROOT, WEIGHTS, MissingResultError, Results
+
+MANIFEST = ROOT / "benchmarks" / "manifest.json"
+
+
+def build(entries: Sequence[Entry], unsourced: Sequence[dict[str, str]], folder: Path) -> dict[str, Any]:
+    """Return the manifest; tables whose results are missing are among those without a source."""
+    published, files = [], set()
+    lacking = list(unsourced)
+    for entry in entries:
+        results = Results(folder)
+        try:
+            values = entry.values(results) if isinstance(entry, Text) else entry.build(results)
+        except MissingResultError:
+            lacking.append({"page": entry.page, "what": entry.name, "why": entry.pending})
+            continue
+        made: dict[str, Any] = {"page": entry.page, "numbers": _count(values)}
+        made |= {"text": entry.fragment} if isinstance(entry, Text) else {"table": entry.name}
+        made["from"] = {file: {key: list(found) for key, found in keys.items()} for file, keys in results.used.items()}
+        published.append(made)
+        files |= set(results.used)
+    return {
+        "about": "Published tables and numbers, and where they come from. Written by benchmarks/reproduce.py --pages.",
+        "weights": {path.stem: sha256(path) for path in sorted(WEIGHTS.glob("*.safetensors"))},
+        "results": {file: _source(folder / file) for file in sorted(files)},
+        "published": published,
+        "unsourced": lacking,
+    }
+
+
+def write(content: dict[str, Any], path: Path = MANIFEST) -> None:
+    """Write the manifest, one line for each entry."""
+    path.write_text(text_of(content), encoding="utf-8")
+
+
+def text_of(content: dict[str, Any]) -> str:
+    """JSON with one line for each entry, so that a change of one is one line."""
+    parts = []
+    for key, value in content.items():
+        if isinstance(value, dict):
+            lines = [f"{_line(name)}: {_line(entry)}" for name, entry in value.items()]
+            parts.append(f"{_line(key)}: {{\n  " + ",\n  ".join(lines) + "\n }")
+        elif isinstance(value, list):
+            parts.append(f"{_line(key)}: [\n  " + ",\n  ".join(map(_line, value)) + "\n ]")
+        else:
+            parts.append(f"{_line(key)}: {_line(value)}")
+    return "{\n " + ",\n ".join(parts) + "\n}\n"
+
+
+def _line(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _source(path: Path) -> dict[str, Any]:
+    """Where a result comes from: its side file; of weights, the file itself."""
+    if path.suffix == ".safetensors":
+        return {"sha256": sha256(WEIGHTS / path.name)}
+    return {key: value for key, value in read(path).items() if key != "file"}
+
+
+def _count(values: Any) -> int:
+    """Number of numbers: values of a text; of a table, parts of cells (4× · 8×) with a digit, first column left out."""
+    if not isinstance(values, str):
+        return len(values)
+    cells = [cell for row in values.splitlines()[2:] for cell in row.strip("|").split("|")[1:]]
+    return sum(any(map(str.isdigit, part)) for cell in cells for part in cell.split("·"))

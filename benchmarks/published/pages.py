@@ -1,0 +1,123 @@
+"""Numbers on pages: tables between markers, and fragments of sentences, both filled from results.
+
+A table lies between ``<!-- generated: NAME -->`` and ``<!-- end -->``. A fragment is a piece of a sentence with a
+format in place of each number, such as ``"ahead by {:.1f} to {:.1f} dB"``; it stands once on its page, with any line
+breaks. `fill` writes what the results say into both; a page is right if that changes nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from decimal import ROUND_HALF_UP, Decimal
+from pathlib import Path
+from string import Formatter
+from typing import Any
+
+from published.results import ROOT, MissingResultError, Results
+
+NUMBER = r"([+−-]?\d[\d,]*(?:\.\d+)?)"
+
+
+class PageError(Exception):
+    """A marker or a fragment that is not on its page, or stands there twice."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table: its name, its page, what makes it, and why it may lack its result."""
+
+    name: str
+    page: str
+    build: Callable[[Results], str]
+    pending: str = ""
+
+    def fill(self, text: str, results: Results) -> str:
+        """Return the page with the table as the results have it; while a pending one lacks them, as it is."""
+        found = re.findall(self._pattern(), text, re.S)
+        if len(found) != 1:
+            raise PageError(f"{self.page}: {len(found)} tables are marked {self.name}, not one")
+        try:
+            table = self.build(results)
+        except MissingResultError:
+            if not self.pending:
+                raise
+            return text
+        made = f"<!-- generated: {self.name} -->\n\n{table.strip()}\n\n<!-- end -->"
+        return re.sub(self._pattern(), lambda _: made, text, flags=re.S)
+
+    def _pattern(self) -> str:
+        return rf"<!-- generated: {re.escape(self.name)} -->.*?<!-- end -->"
+
+
+@dataclass(frozen=True)
+class Text:
+    """A fragment of a sentence with formats in place of its numbers, and what gives the numbers."""
+
+    page: str
+    fragment: str
+    values: Callable[[Results], Sequence[Any]]
+    pending: str = ""
+
+    @property
+    def name(self) -> str:
+        """The fragment identifies it."""
+        return self.fragment
+
+    def fill(self, text: str, results: Results) -> str:
+        """Return the page with the numbers of the results in the fragment, its line breaks kept."""
+        parts = [(literal, spec) for literal, field, spec, _ in Formatter().parse(self.fragment)
+                 for spec in (spec if field is not None else None,)]  # fmt: skip
+        pattern = "".join(_loose(literal) + ("" if spec is None else NUMBER) for literal, spec in parts)
+        found = list(re.finditer(rf"(?<![\d.,]){pattern}(?![\d]|\.\d)", text))
+        if len(found) != 1:
+            raise PageError(f"{self.page}: {len(found)} places have “{self.fragment}”, not one")
+        try:
+            values = list(self.values(results))
+        except MissingResultError:
+            if not self.pending:
+                raise
+            return text
+        formats = [spec for _, spec in parts if spec is not None]
+        if len(values) != len(formats):
+            raise PageError(f"{self.page}: {len(values)} values for {len(formats)} numbers of “{self.fragment}”")
+        for group, (value, spec) in reversed(list(enumerate(zip(values, formats, strict=True), 1))):
+            start, end = found[0].span(group)
+            text = text[:start] + show(value, spec) + text[end:]
+        return text
+
+
+Entry = Table | Text
+
+
+def show(value: Any, spec: str) -> str:
+    """A number as pages have it: with a minus sign instead of a hyphen, and 0 without a sign."""
+    if isinstance(value, float) and (digits := re.search(r"\.(\d)f$", spec)):
+        # As people round, and as they read the number in the file: 0.125 is 0.13.
+        value = Decimal(repr(value)).quantize(Decimal(1).scaleb(-int(digits[1])), ROUND_HALF_UP)
+    text = format(value, spec)
+    if re.fullmatch(r"[-+]0(\.0+)?", text):
+        text = text[1:]
+    return text.replace("-", "−")
+
+
+def markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table as Markdown."""
+    lines = [re.sub(r"\|  (?=\|)", "| ", f"| {' | '.join(row)} |") for row in (head, *rows)]
+    return "\n".join([lines[0], "|" + "---|" * len(head), *lines[1:]])
+
+
+def filled(entries: Sequence[Entry], results: Results, root: Path = ROOT) -> dict[Path, tuple[str, str]]:
+    """Return, for every page, its text and the text that the results give."""
+    pages: dict[Path, tuple[str, str]] = {}
+    for entry in entries:
+        path = root / entry.page
+        before, now = pages.get(path) or (path.read_text("utf-8"),) * 2
+        pages[path] = before, entry.fill(now, results)
+    return pages
+
+
+def _loose(literal: str) -> str:
+    """A pattern for text whose blanks may be line breaks."""
+    return re.sub(r"(?:\\\s)+", lambda _: r"\s+", re.escape(literal))
