@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from docutils import nodes
 from matplotlib.figure import Figure
 from sphinx.application import Sphinx
 from sphinx.errors import ExtensionError
@@ -25,7 +26,7 @@ copyright = author  # noqa: A001
 version = release = upmri.__version__
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_gallery.gen_gallery"]
-exclude_patterns = ["_build", "_static", "release.md", "gallery/*.ipynb", "gallery/*.py", "gallery/*.json", "gallery/*.md5"]
+exclude_patterns = ["_build", "_static", "release.md", *(f"gallery/*.{kind}" for kind in ("ipynb", "py", "json", "md5"))]
 nitpicky = True
 # Other projects' pages would have to be asked for over the network; their names stay plain text.
 nitpick_ignore_regex = [
@@ -208,6 +209,17 @@ def _keep_page(app: Sphinx, error: Exception | None) -> None:
         shutil.copy(kept, Path(app.outdir) / kept.name)
 
 
+def _enlarge(app: Sphinx, doctree: nodes.document, docname: str) -> None:  # noqa: ARG001
+    """Make figures links to themselves: many are wider than the text."""
+    if app.builder.name != "html":
+        return
+    for image in list(doctree.findall(nodes.image)):
+        if image["uri"].startswith("figures/") and not isinstance(image.parent, nodes.reference):
+            link = nodes.reference("", "", refuri=f"_images/{Path(image['uri']).name}")
+            image.replace_self(link)
+            link += image
+
+
 def _add_formulas(app: Sphinx, pagename: str, templatename: str, context: dict[str, Any], doctree: Any) -> None:  # noqa: ARG001
     """Load KaTeX on pages that have formulas."""
     if context.get("has_maths_elements"):
@@ -243,6 +255,7 @@ def setup(app: Sphinx) -> None:
     """Connect the above."""
     app.add_html_math_renderer("katex", (html_visit_math, None), (html_visit_displaymath, None))
     app.connect("html-page-context", _add_formulas)
+    app.connect("doctree-resolved", _enlarge)
     app.connect("source-read", _link)
     app.connect("autodoc-process-docstring", _plain, priority=100)  # before napoleon makes markup of it
     app.connect("autodoc-process-signature", _default)
