@@ -19,6 +19,7 @@ import upmri
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))  # where sphinx-gallery finds `conf.scrape` by its name
+from offline import findings  # noqa: E402
 
 project = "UPMRI"
 author = "the UPMRI authors"
@@ -47,6 +48,7 @@ nitpick_ignore_regex = [
 myst_enable_extensions = ["amsmath", "attrs_inline", "dollarmath"]
 myst_dmath_allow_labels = myst_dmath_allow_space = myst_dmath_allow_digits = False  # as on GitHub
 myst_update_mathjax = False
+myst_fence_as_directive = ["math"]  # GitHub renders these as they are; in $$ it takes a double backslash for one
 myst_heading_anchors = 3
 
 autodoc_member_order = "bysource"
@@ -228,27 +230,10 @@ def _add_formulas(app: Sphinx, pagename: str, templatename: str, context: dict[s
         app.add_js_file("formulas.js", loading_method="defer")
 
 
-_ASKS = re.compile(r"""(?:\ssrc=|<link[^>]*\shref=|url\(|@import\s)\s*["']?\s*((?:https?:)?//[^"')\s>]+)""")
-# A string of a script that is an address; those of w3.org name kinds of XML and are never asked.
-_CALLS = re.compile(r"""["'`]((?:(?:https?|wss?):)?//(?!www\.w3\.org/)[\w-]+\.[\w.-]+)""")
-_SCRIPT = re.compile(r"<script[^>]*>(.*?)</script>", re.DOTALL)
-_LOCAL = re.compile(r"""<script[^>]*\ssrc=["']([^"'?#]+)""")
-
-
 def _check_offline(app: Sphinx, error: Exception | None) -> None:
-    """Fail if a page, a style or a script would ask another machine for something, or a script is missing."""
-    for path in sorted(Path(app.outdir).rglob("*")) if error is None else ():
-        if path.suffix not in (".html", ".css", ".js"):
-            continue
-        text = path.read_text(encoding="utf-8")
-        scripts = _SCRIPT.findall(text) if path.suffix == ".html" else [text] if path.suffix == ".js" else []
-        asked = _ASKS.search(text) if path.suffix != ".js" else None
-        asked = asked or next(filter(None, map(_CALLS.search, scripts)), None)
-        if asked:
-            raise ExtensionError(f"{path.name}: asks for {asked[1]}; expected pages that need no network")
-        for name in _LOCAL.findall(text) if path.parent.name != "_static" else ():  # where the theme keeps templates
-            if not (path.parent / name).is_file():
-                raise ExtensionError(f"{path.name}: the script {name} is missing")
+    """Fail if a page would ask another machine for something, or lacks a script."""
+    for wrong in findings(Path(app.outdir)) if error is None else ():
+        raise ExtensionError(wrong)
 
 
 def setup(app: Sphinx) -> None:
