@@ -35,7 +35,8 @@ from upmri.physics.fourier import ifft2c
 from upmri.physics.masks import random_lines, seed_for
 
 SCANS = ("invivo_brain_16ch", "invivo_brain_7ch")
-UPMRI: dict[str, Any] = {"model": "brain"}
+# 16 bits, the default on accelerators, would change PSNR by 0.01 dB.
+UPMRI: dict[str, Any] = {"model": "brain", "precision": "fp32"}
 ENTRIES: dict[str, tuple[str, dict[str, Any]]] = {
     "zero-filled": ("zero-filled", {}),
     "sense": ("sense", {}),

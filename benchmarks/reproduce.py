@@ -20,12 +20,12 @@ import time
 from provenance import read, sha256
 from published import manifest, pages, parts, quick
 from published.entries import ENTRIES, UNSOURCED
-from published.results import RESULTS, ROOT, Results
+from published.results import RESULTS, ROOT
 
 
 def show_parts() -> int:
     """Print all parts."""
-    content = manifest.build(ENTRIES, UNSOURCED, RESULTS)
+    content = manifest.build(pages.make(ENTRIES), UNSOURCED)
     for part in parts.PARTS:
         shown = sorted({entry["page"] for entry in content["published"] if set(part.files) & set(entry["from"])})
         print(f"{part.name:18} {part.device:5} {f'{part.minutes} min' if part.minutes else '–':>7}  "
@@ -65,24 +65,23 @@ def run_parts(names: list[str]) -> int:
 
 def fill_pages() -> int:
     """Write pages and manifest."""
-    for path, (before, now) in pages.filled(ENTRIES, Results()).items():
+    made = pages.make(ENTRIES)
+    for path, (before, now) in pages.filled(made).items():
         if now != before:
             path.write_text(now, encoding="utf-8")
             print(f"written: {path.relative_to(ROOT)}")
-    manifest.write(manifest.build(ENTRIES, UNSOURCED, RESULTS))
+    manifest.write(manifest.build(made, UNSOURCED))
     return 0
 
 
 def check() -> int:
     """Print what differs from the results; 1 if something does."""
-    wrong = [
-        str(path.relative_to(ROOT)) for path, (before, now) in pages.filled(ENTRIES, Results()).items() if now != before
-    ]
-    if manifest.MANIFEST.read_text("utf-8") != manifest.text_of(manifest.build(ENTRIES, UNSOURCED, RESULTS)):
+    made = pages.make(ENTRIES)
+    wrong = [str(path.relative_to(ROOT)) for path, (before, now) in pages.filled(made).items() if now != before]
+    if manifest.MANIFEST.read_text("utf-8") != manifest.text_of(manifest.build(made, UNSOURCED)):
         wrong.append(str(manifest.MANIFEST.relative_to(ROOT)))
-    stale = [
-        path.name for path in sorted(RESULTS.iterdir()) if (known := read(path)) and known["sha256"] != sha256(path)
-    ]
+    known = {path: read(path) for path in sorted(RESULTS.iterdir())}
+    stale = [path.name for path, found in known.items() if found and found["sha256"] != sha256(path)]
     for name in stale:
         print(f"results/{name} was changed after it was recorded; the benchmark that writes it records it anew")
     for name in wrong:
@@ -90,7 +89,7 @@ def check() -> int:
     return int(bool(wrong + stale))
 
 
-def main() -> int:
+def main(arguments: list[str] | None = None) -> int:
     """Do what the command line asks for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", default=[], metavar="NAME", help="parts to run or to compare")
@@ -99,7 +98,7 @@ def main() -> int:
     what.add_argument("--quick", action="store_true", help="compute a few rows on the CPU and compare")
     what.add_argument("--pages", action="store_true", help="write pages and manifest from the results")
     what.add_argument("--check", action="store_true", help="compare pages and manifest with the results")
-    given = parser.parse_args()
+    given = parser.parse_args(arguments)
     known = quick.CHECKS if given.quick else {part.name for part in parts.PARTS}
     if unknown := [name for name in given.only if name not in known]:
         parser.error(f"{', '.join(unknown)}: expected {', '.join(known)}")

@@ -8,28 +8,24 @@ from pathlib import Path
 from typing import Any
 
 from provenance import read, sha256
-from published.pages import Entry, Text
-from published.results import ROOT, WEIGHTS, MissingResultError, Results
+from published.pages import Made, Text
+from published.results import RESULTS, ROOT, WEIGHTS
 
 MANIFEST = ROOT / "benchmarks" / "manifest.json"
 
 
-def build(entries: Sequence[Entry], unsourced: Sequence[dict[str, str]], folder: Path) -> dict[str, Any]:
+def build(made: Sequence[Made], unsourced: Sequence[dict[str, str]], folder: Path = RESULTS) -> dict[str, Any]:
     """Return the manifest; tables whose results are missing are among those without a source."""
-    published, files = [], set()
-    lacking = list(unsourced)
-    for entry in entries:
-        results = Results(folder)
-        try:
-            values = entry.values(results) if isinstance(entry, Text) else entry.build(results)
-        except MissingResultError:
-            lacking.append({"page": entry.page, "what": entry.name, "why": entry.pending})
+    published, lacking = [], list(unsourced)
+    for one in made:
+        if one.value is None:
+            lacking.append({"page": one.entry.page, "what": one.entry.name, "why": one.entry.pending})
             continue
-        made: dict[str, Any] = {"page": entry.page, "numbers": _count(values)}
-        made |= {"text": entry.fragment} if isinstance(entry, Text) else {"table": entry.name}
-        made["from"] = {file: {key: list(found) for key, found in keys.items()} for file, keys in results.used.items()}
-        published.append(made)
-        files |= set(results.used)
+        if not one.used:  # a table about the parts themselves
+            continue
+        what = {"text": one.entry.fragment} if isinstance(one.entry, Text) else {"table": one.entry.name}
+        published.append({"page": one.entry.page, **what, "numbers": _count(one.value), "from": one.used})
+    files = {file for entry in published for file in entry["from"]}
     return {
         "about": "Published tables and numbers, and where they come from. Written by benchmarks/reproduce.py --pages.",
         "weights": {path.stem: sha256(path) for path in sorted(WEIGHTS.glob("*.safetensors"))},

@@ -15,7 +15,7 @@ from pathlib import Path
 from string import Formatter
 from typing import Any
 
-from published.results import ROOT, MissingResultError, Results
+from published.results import RESULTS, ROOT, MissingResultError, Results
 
 NUMBER = r"([+−-]?\d[\d,]*(?:\.\d+)?)"
 
@@ -33,22 +33,14 @@ class Table:
     build: Callable[[Results], str]
     pending: str = ""
 
-    def fill(self, text: str, results: Results) -> str:
-        """Return the page with the table as the results have it; while a pending one lacks them, as it is."""
-        found = re.findall(self._pattern(), text, re.S)
+    def fill(self, text: str, table: str | None) -> str:
+        """Return the page with the table; None leaves it as it is."""
+        pattern = rf"<!-- generated: {re.escape(self.name)} -->.*?<!-- end -->"
+        found = re.findall(pattern, text, re.S)
         if len(found) != 1:
             raise PageError(f"{self.page}: {len(found)} tables are marked {self.name}, not one")
-        try:
-            table = self.build(results)
-        except MissingResultError:
-            if not self.pending:
-                raise
-            return text
-        made = f"<!-- generated: {self.name} -->\n\n{table.strip()}\n\n<!-- end -->"
-        return re.sub(self._pattern(), lambda _: made, text, flags=re.S)
-
-    def _pattern(self) -> str:
-        return rf"<!-- generated: {re.escape(self.name)} -->.*?<!-- end -->"
+        made = f"<!-- generated: {self.name} -->\n\n{table}\n\n<!-- end -->"
+        return text if table is None else text.replace(found[0], made)
 
 
 @dataclass(frozen=True)
@@ -57,7 +49,7 @@ class Text:
 
     page: str
     fragment: str
-    values: Callable[[Results], Sequence[Any]]
+    build: Callable[[Results], Sequence[Any]]
     pending: str = ""
 
     @property
@@ -65,23 +57,16 @@ class Text:
         """The fragment identifies it."""
         return self.fragment
 
-    def fill(self, text: str, results: Results) -> str:
-        """Return the page with the numbers of the results in the fragment, its line breaks kept."""
-        parts = [(literal, spec) for literal, field, spec, _ in Formatter().parse(self.fragment)
-                 for spec in (spec if field is not None else None,)]  # fmt: skip
-        pattern = "".join(_loose(literal) + ("" if spec is None else NUMBER) for literal, spec in parts)
-        found = list(re.finditer(rf"(?<![\d.,]){pattern}(?![\d]|\.\d)", text))
+    def fill(self, text: str, values: Sequence[Any] | None) -> str:
+        """Return the page with these numbers in the fragment, its line breaks kept; None leaves it as it is."""
+        parsed = list(Formatter().parse(self.fragment))
+        formats = [spec or "" for _, field, spec, _ in parsed if field is not None]
+        pattern = "".join(_loose(literal) + NUMBER * (field is not None) for literal, field, _, _ in parsed)
+        found = list(re.finditer(rf"(?<![\d.,]){pattern}(?!\d|\.\d)", text))
         if len(found) != 1:
             raise PageError(f"{self.page}: {len(found)} places have “{self.fragment}”, not one")
-        try:
-            values = list(self.values(results))
-        except MissingResultError:
-            if not self.pending:
-                raise
+        if values is None:
             return text
-        formats = [spec for _, spec in parts if spec is not None]
-        if len(values) != len(formats):
-            raise PageError(f"{self.page}: {len(values)} values for {len(formats)} numbers of “{self.fragment}”")
         for group, (value, spec) in reversed(list(enumerate(zip(values, formats, strict=True), 1))):
             start, end = found[0].span(group)
             text = text[:start] + show(value, spec) + text[end:]
@@ -108,13 +93,38 @@ def markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join([lines[0], "|" + "---|" * len(head), *lines[1:]])
 
 
-def filled(entries: Sequence[Entry], results: Results, root: Path = ROOT) -> dict[Path, tuple[str, str]]:
+@dataclass(frozen=True)
+class Made:
+    """What the results give for an entry, None while it lacks them; and what was read for it."""
+
+    entry: Entry
+    value: Any
+    used: dict[str, dict[str, list[str]]]
+
+
+def make(entries: Sequence[Entry], folder: Path = RESULTS) -> list[Made]:
+    """Return what the results of a folder give for all entries."""
+    made = []
+    for entry in entries:
+        results = Results(folder)
+        try:
+            value = entry.build(results)
+        except MissingResultError:
+            if not entry.pending:
+                raise
+            value = None
+        used = {file: {key: list(found) for key, found in keys.items()} for file, keys in results.used.items()}
+        made.append(Made(entry, value, used))
+    return made
+
+
+def filled(made: Sequence[Made], root: Path = ROOT) -> dict[Path, tuple[str, str]]:
     """Return, for every page, its text and the text that the results give."""
     pages: dict[Path, tuple[str, str]] = {}
-    for entry in entries:
-        path = root / entry.page
+    for one in made:
+        path = root / one.entry.page
         before, now = pages.get(path) or (path.read_text("utf-8"),) * 2
-        pages[path] = before, entry.fill(now, results)
+        pages[path] = before, one.entry.fill(now, one.value)
     return pages
 
 

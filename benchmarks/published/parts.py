@@ -9,7 +9,8 @@ import sys
 from dataclasses import dataclass
 from typing import Literal
 
-from published.results import RESULTS, ROOT
+from published.pages import Table, markdown
+from published.results import RESULTS, ROOT, Results
 
 # Copies of what `upmri benchmark` writes: file of its folder → ending of the kept name.
 KEPT = {"table.csv": ".csv", "table.md": ".md", "slices.csv": "-slices.csv"}
@@ -35,6 +36,8 @@ class Part:
         Folder of a run of ``upmri benchmark`` whose tables are copied, under the name of the part
     figures
         Figures that it draws
+    needs
+        What must be there first
     """
 
     name: str
@@ -44,11 +47,13 @@ class Part:
     files: tuple[str, ...]
     keep: str = ""
     figures: tuple[str, ...] = ()
+    needs: str = ""
 
 
-def _benchmark(name: str, figures: tuple[str, ...] = ()) -> Part:
+def _benchmark(name: str, figures: tuple[str, ...] = (), needs: str = "") -> Part:
     command = f"upmri benchmark configs/benchmark/{name}.yaml -o results/{name}"
-    return Part(name, (command,), "cuda", None, (f"{name}.csv", f"{name}-slices.csv"), f"results/{name}", figures)
+    files = (f"{name}.csv", f"{name}-slices.csv")
+    return Part(name, (command,), "cuda", None, files, f"results/{name}", figures, needs)
 
 
 def _script(name: str, arguments: str, device: Literal["cpu", "cuda"], minutes: int | None, *files: str) -> Part:
@@ -62,9 +67,8 @@ PARTS = (
     _benchmark("cardiac"),
     _script("quality", "--device cuda", "cuda", None, "quality.json"),
     _benchmark("robustness"),
-    _benchmark("rates", ("rates_psnr.png", "rates_12x.png")),
-    _benchmark("real", ("benchmark_real_4x.png",)),
-    _benchmark("steps"),
+    _benchmark("rates", ("rates_psnr.png", "rates_12x.png"), "weights of configs/brain/upmri-[48]x.yaml in models/"),
+    _benchmark("steps", needs="weights of configs/brain/step-*.yaml in models/"),
     _benchmark("paper_switches"),
     Part("timing", ("upmri benchmark configs/benchmark/brain.yaml -o results/timing --timing",), "cuda", None,
          ("timing-h200.csv",), "results/timing"),
@@ -111,6 +115,18 @@ PARTS = (
     Part("controlled", ("python benchmarks/controlled.py configs/benchmark/controlled.yaml",), "cuda", None,
          ("controlled.json",), "results/controlled"),
 )  # fmt: skip
+
+
+def table(_: Results) -> str:
+    """All parts, for the page of the benchmarks."""
+    rows = []
+    for part in PARTS:
+        commands = [f"`{command}`" for command in part.commands] + [f"needs {part.needs}"] * bool(part.needs)
+        rows.append([part.name, "<br>".join(commands), part.device, str(part.minutes or "–"), ", ".join(part.files)])
+    return markdown(["part", "command", "device", "minutes", "results"], rows)
+
+
+TABLES = [Table("parts", "benchmarks/README.md", table)]
 
 
 def part_of(file: str) -> Part | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -34,7 +35,7 @@ class Results:
 
     def all(self, file: str, column: str, **where: Any) -> list[Any]:
         """Return a column of all rows that have these values."""
-        rows = [row for row in self._rows(file) if all(row.get(key) == value for key, value in where.items())]
+        rows = _index(self._path(file), tuple(where)).get(_key(where.values()), [])
         found = [row[column] for row in rows if row.get(column) not in (None, "")]
         if found:
             self._use(file, {"column": column, **where})
@@ -69,11 +70,6 @@ class Results:
         self._use(f"{weights}.safetensors", {f"key {level}": key for level, key in enumerate(keys, 1)})
         return found
 
-    def _rows(self, file: str) -> list[dict[str, Any]]:
-        path = self._path(file)
-        found = _read(path)
-        return found if isinstance(found, list) else found["rows"]
-
     def _path(self, file: str) -> Path:
         path = self.folder / file
         if not path.exists():
@@ -94,6 +90,21 @@ def _read(path: Path) -> Any:
     if path.suffix == ".jsonl":
         return [json.loads(line) for line in text.splitlines()]
     return json.loads(text)
+
+
+@cache
+def _index(path: Path, columns: tuple[str, ...]) -> dict[str, list[dict[str, Any]]]:
+    """Rows of a file by their values in some columns."""
+    content = _read(path)
+    found: dict[str, list[dict[str, Any]]] = {}
+    for row in content if isinstance(content, list) else content["rows"]:
+        found.setdefault(_key(row.get(column) for column in columns), []).append(row)
+    return found
+
+
+def _key(values: Iterable[Any]) -> str:
+    """Equal for equal values, 4 and 4.0 among them."""
+    return repr([float(value) if isinstance(value, int) else value for value in values])
 
 
 def _number(text: str) -> Any:

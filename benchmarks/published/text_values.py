@@ -18,7 +18,7 @@ from published.scans_tables import (
     cine_cell,
     draws,
     means,
-)  # fmt: skip
+)
 
 ALL_RATES = (3.0, 4.0, 6.0, 8.0)
 
