@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from docutils import nodes
 from matplotlib.figure import Figure
 from sphinx.application import Sphinx
 from sphinx.errors import ExtensionError
@@ -18,6 +19,7 @@ import upmri
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))  # where sphinx-gallery finds `conf.scrape` by its name
+from offline import findings  # noqa: E402
 
 project = "UPMRI"
 author = "the UPMRI authors"
@@ -25,7 +27,7 @@ copyright = author  # noqa: A001
 version = release = upmri.__version__
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_gallery.gen_gallery"]
-exclude_patterns = ["_build", "_static", "release.md", "gallery/*.ipynb", "gallery/*.py", "gallery/*.json", "gallery/*.md5"]
+exclude_patterns = ["_build", "_static", "release.md", *(f"gallery/*.{s}" for s in ("ipynb", "py", "json", "md5"))]
 nitpicky = True
 # Other projects' pages would have to be asked for over the network; their names stay plain text.
 nitpick_ignore_regex = [
@@ -46,6 +48,7 @@ nitpick_ignore_regex = [
 myst_enable_extensions = ["amsmath", "attrs_inline", "dollarmath"]
 myst_dmath_allow_labels = myst_dmath_allow_space = myst_dmath_allow_digits = False  # as on GitHub
 myst_update_mathjax = False
+myst_fence_as_directive = ["math"]  # GitHub renders these as they are; in $$ it takes a double backslash for one
 myst_heading_anchors = 3
 
 autodoc_member_order = "bysource"
@@ -208,6 +211,17 @@ def _keep_page(app: Sphinx, error: Exception | None) -> None:
         shutil.copy(kept, Path(app.outdir) / kept.name)
 
 
+def _enlarge(app: Sphinx, doctree: nodes.document, docname: str) -> None:  # noqa: ARG001
+    """Make figures links to themselves: many are wider than the text."""
+    if app.builder.name != "html":
+        return
+    for image in list(doctree.findall(nodes.image)):
+        if image["uri"].startswith("figures/") and not isinstance(image.parent, nodes.reference):
+            link = nodes.reference("", "", refuri=f"_images/{Path(image['uri']).name}")
+            image.replace_self(link)
+            link += image
+
+
 def _add_formulas(app: Sphinx, pagename: str, templatename: str, context: dict[str, Any], doctree: Any) -> None:  # noqa: ARG001
     """Load KaTeX on pages that have formulas."""
     if context.get("has_maths_elements"):
@@ -216,33 +230,17 @@ def _add_formulas(app: Sphinx, pagename: str, templatename: str, context: dict[s
         app.add_js_file("formulas.js", loading_method="defer")
 
 
-_ASKS = re.compile(r"""(?:\ssrc=|<link[^>]*\shref=|url\(|@import\s)\s*["']?\s*((?:https?:)?//[^"')\s>]+)""")
-# A string of a script that is an address; those of w3.org name kinds of XML and are never asked.
-_CALLS = re.compile(r"""["'`]((?:(?:https?|wss?):)?//(?!www\.w3\.org/)[\w-]+\.[\w.-]+)""")
-_SCRIPT = re.compile(r"<script[^>]*>(.*?)</script>", re.DOTALL)
-_LOCAL = re.compile(r"""<script[^>]*\ssrc=["']([^"'?#]+)""")
-
-
 def _check_offline(app: Sphinx, error: Exception | None) -> None:
-    """Fail if a page, a style or a script would ask another machine for something, or a script is missing."""
-    for path in sorted(Path(app.outdir).rglob("*")) if error is None else ():
-        if path.suffix not in (".html", ".css", ".js"):
-            continue
-        text = path.read_text(encoding="utf-8")
-        scripts = _SCRIPT.findall(text) if path.suffix == ".html" else [text] if path.suffix == ".js" else []
-        asked = _ASKS.search(text) if path.suffix != ".js" else None
-        asked = asked or next(filter(None, map(_CALLS.search, scripts)), None)
-        if asked:
-            raise ExtensionError(f"{path.name}: asks for {asked[1]}; expected pages that need no network")
-        for name in _LOCAL.findall(text) if path.parent.name != "_static" else ():  # where the theme keeps templates
-            if not (path.parent / name).is_file():
-                raise ExtensionError(f"{path.name}: the script {name} is missing")
+    """Fail if a page would ask another machine for something, or lacks a script."""
+    for wrong in findings(Path(app.outdir)) if error is None else ():
+        raise ExtensionError(wrong)
 
 
 def setup(app: Sphinx) -> None:
     """Connect the above."""
     app.add_html_math_renderer("katex", (html_visit_math, None), (html_visit_displaymath, None))
     app.connect("html-page-context", _add_formulas)
+    app.connect("doctree-resolved", _enlarge)
     app.connect("source-read", _link)
     app.connect("autodoc-process-docstring", _plain, priority=100)  # before napoleon makes markup of it
     app.connect("autodoc-process-signature", _default)
