@@ -121,10 +121,16 @@ def make(entries: Sequence[Entry], folder: Path = RESULTS) -> list[Made]:
 def filled(made: Sequence[Made], root: Path = ROOT) -> dict[Path, tuple[str, str]]:
     """Return, for every page, its text and the text that the results give."""
     pages: dict[Path, tuple[str, str]] = {}
+    wrong = []
     for one in made:
         path = root / one.entry.page
         before, now = pages.get(path) or (path.read_text("utf-8"),) * 2
-        pages[path] = before, one.entry.fill(now, one.value)
+        try:
+            pages[path] = before, one.entry.fill(now, one.value)
+        except PageError as error:
+            wrong.append(str(error))
+    if wrong:
+        raise PageError("\n".join(wrong))
     return pages
 
 

@@ -104,6 +104,33 @@ def iterations(r: Results) -> str:
     return markdown(["k (T = 10)", *map(str, values)], rows)
 
 
+TRENDS = "paper_trends.json"
+
+
+def trend(r: Results, name: str) -> float:
+    """PSNR in dB at 4× on noise-free data."""
+    return mean(r.one(TRENDS, "psnr", name=name, noise=0, rate=4, maps="exact", part="test"))
+
+
+def trends(r: Results, over: str) -> str:
+    """The published algorithm on noise-free data over T or k."""
+    forms = {"no null-space noise": "`upmri-paper`, without the noise", "as published": "as published"}
+    if over == "T":
+        values, head = (2, 5, 10, 20, 50), "T (k = 30)"
+        rows = [
+            [shown, *(show(trend(r, f"peak 1, {form} T {t} k 30"), ".1f") for t in values)]
+            for form, shown in forms.items()
+        ]
+    else:
+        values, head = (10, 30, 50), "k (T = 10)"
+        rows = [
+            [shown, *(show(trend(r, f"peak 1, {form} T 10 k {k}"), ".1f") for k in values)]
+            for form, shown in forms.items()
+        ]
+        rows.append(["one evaluation", *(show(trend(r, f"peak 1, one evaluation k {k}"), ".1f") for k in values)])
+    return markdown([head, *map(str, values)], rows)
+
+
 def noise(r: Results) -> str:
     """Over a σ₀ that is wrong by a factor."""
     factors = {0.25: "1/4", 0.5: "1/2", 1: "1", 2: "2", 4: "4"}
@@ -132,6 +159,8 @@ TABLES = [
     Table("times", "docs/benchmark.md", times),
     Table("sweep-steps", "docs/steps.md", steps),
     Table("sweep-iterations", "docs/steps.md", iterations),
+    Table("noise-free-steps", "docs/steps.md", lambda r: trends(r, "T")),
+    Table("noise-free-iterations", "docs/steps.md", lambda r: trends(r, "k")),
     Table("sweep-noise", "docs/benchmark.md", noise),
     Table("refined-maps", "docs/benchmark.md", refinement),
 ]

@@ -9,32 +9,33 @@ from published.certainty_tables import BOUNDS, DRAWS, LESIONS
 from published.methods_tables import BRAINS, OURS, PAPER, SHORT
 from published.pages import Text
 from published.scans_tables import ADAPTED, CASES, SCANS, adaptation_gains, means, volume_mean
-from published.speed_tables import maps_ratio, ratio, timed
+from published.speed_tables import maps_ratio, ratio, timed, trend
 
 README, BENCHMARK, MODELS, STEPS = "README.md", "docs/benchmark.md", "docs/models.md", "docs/steps.md"
 FREE, FULL = "undersampled scans", "full images"
 TEXTS = [
     Text(
         README,
-        "takes **{:.2f}** of the time of `ecalib`",
+        "[**{:.2f}**](benchmarks/results/default_call.md) of the time of `ecalib`",
         lambda r: [r.at("default_call_cpu.json", "call", "over BART")],
     ),
-    Text(README, "ESPIRiT coil maps take **{:.2f}** of its CPU time", lambda r: maps_ratio(r)[:1]),
+    Text(README, "[**{:.2f}**](benchmarks/results/espirit.md) of its CPU time", lambda r: maps_ratio(r)[:1]),
     Text(
         README,
-        "**{:.1f} dB** at 4× in vivo; a supervised VarNet has {:.1f}, L1-wavelet {:.1f}",
+        "[**{:.1f} dB**](docs/real_scan.md) at 4× in vivo, adapted to the scan; supervised VarNet {:.1f}, L1-wavelet "
+        "{:.1f}",
         lambda r: [means(r, SCANS[1], 4.0)[name] for name in (ADAPTED, "varnet", "l1-wavelet")],
     ),
     Text(
         README,
-        "**{:+.2f} dB** in the mean of {:d} undersampled scans in vivo",
+        "[**{:+.2f} dB**](docs/adapt.md) in the mean over {:d} draws of lines",
         lambda r: (lambda each: [mean(each), len(each)])(
             [gain for cells in adaptation_gains(r).values() for cell in cells for gain in cell]
         ),
     ),
     Text(
         README,
-        "**{:.1f} %** of held-out lines are within their bounds of 90 %",
+        "[**{:.1f} %**](docs/bounds.md) of held-out lines within their bounds of 90 %",
         lambda r: v.percent([v.whole(r, "lines")]),
     ),
     Text(
@@ -119,6 +120,12 @@ TEXTS = [
         lambda r: [
             mean(r.one("sweeps.json", "psnr", method=OURS, rate=rate, settings={}, noise_factor=1)) for rate in (4, 8)
         ],
+    ),
+    Text(STEPS, "SENSE has {:.1f}, `upmri` {:.1f})", lambda r: [trend(r, "sense"), trend(r, "upmri")]),
+    Text(
+        STEPS,
+        "as published yes, from {:.1f} to {:.1f} dB at 4×",
+        lambda r: [trend(r, f"peak 1, as published T {t} k 30") for t in (2, 50)],
     ),
     Text(STEPS, "it has {:.1f} · {:.1f}, {:.1f} · {:.1f} and {:.1f} · {:.1f} dB", lambda r: v.rows(r, PAPER)),
     Text(
