@@ -121,7 +121,11 @@ TEXTS = [
             mean(r.one("sweeps.json", "psnr", method=OURS, rate=rate, settings={}, noise_factor=1)) for rate in (4, 8)
         ],
     ),
-    Text(STEPS, "SENSE has {:.1f}, `upmri` {:.1f})", lambda r: [trend(r, "sense"), trend(r, "upmri")]),
+    Text(
+        STEPS,
+        "SENSE has {:.1f} · {:.1f}, `upmri` {:.1f} · {:.1f})",
+        lambda r: [trend(r, name, rate) for name in ("sense", "upmri") for rate in (4, 8)],
+    ),
     Text(
         STEPS,
         "as published yes, from {:.1f} to {:.1f} dB at 4×",
