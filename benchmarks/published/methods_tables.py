@@ -158,13 +158,12 @@ def twin(r: Results) -> str:
     return markdown(["", "", "`brain`", "with full images", "behind by", "`upmri-paper`"], rows)
 
 
-def run(file: str, groups: Sequence[str], rates: Sequence[float], names: dict[str, str] | None = None) -> Any:
-    """A table of one run: entries by group at 4× · 8× (one group: by rate); names replaces entries, and orders them."""
+def run(file: str, groups: Sequence[str], rates: Sequence[float], names: dict[str, str]) -> Any:
+    """A table of one run: entries by group at 4× · 8× (one group: by rate), under the names of the page."""
 
     def build(r: Results) -> str:
-        known = names or {entry: label(entry) for entry in r.distinct(file, "entry")}
         rows = []
-        for entry, name in known.items():
+        for entry, name in names.items():
             where = [[r.all(file, "psnr mean", entry=entry, group=g, acceleration=a) for a in rates] for g in groups]
             cells = [[show(v[0], ".1f") if v else "" for v in row] for row in where]
             rows.append([name, *(cells[0] if len(groups) == 1 else (" · ".join(row) for row in cells))])
@@ -173,6 +172,29 @@ def run(file: str, groups: Sequence[str], rates: Sequence[float], names: dict[st
     return build
 
 
+# Rows of tables of one run: entry of its configuration → what the page calls it.
+ROBUSTNESS = {name: label(name) for name in
+              ("sense", "upmri", "upmri, σ₀ × 3", "upmri, σ₀ / 3", "upmri, neighbour's maps")}  # fmt: skip
+TRAINED = {
+    "zero-filled": "`zero-filled`", "sense": "`sense`", "l1-wavelet": "`l1-wavelet`",
+    "upmri, learnt at 4×": "`upmri`, trained at 4×", "upmri, learnt at 8×": "`upmri`, trained at 8×",
+    "upmri": "`upmri`, shipped",
+}  # fmt: skip
+STEPS = {
+    "sense": "SENSE", "as published": "0 as published",
+    "no noise in the null space": "1 no noise in the unmeasured subspace", "one evaluation": "2 one evaluation",
+    "half of the times at t = 0": "3 half of the times at t = 0", "predicts the image": "4 predicts the image",
+    "input is an image": "5 input is an image", "damped projections": "6 damped projections",
+    "no divergence": "7 no divergence", "loss on other lines": "8 loss on lines that are not input",
+    "data consistency inside": "9 data consistency inside the network", "ten cascades": "10 ten cascades",
+    "upmri": "11 the path: `upmri`",
+}  # fmt: skip
+SWITCHES = {
+    "sense": "SENSE", "as published": "`upmri-paper` as published",
+    "without null-space noise": "without the noise (`null_noise: false`)",
+    "image as input": "with it, input x(t) in the backward pass (`image_input: true`)",
+    "one evaluation": "one evaluation (`single_evaluation: true`)", "upmri": "`upmri`",
+}  # fmt: skip
 CONTROLLED = "controlled.json"
 
 
@@ -213,13 +235,13 @@ TABLES = [
     Table("benchmark-shipped", BENCHMARK,
           lambda r: leads(r, ("weighted-ssdu", "modl", "varnet"), GROUPS, ".1f", OURS)),
     Table("benchmark-robustness", BENCHMARK, run("robustness.csv", ("T1 head", "T1 head, equispaced", "heart",
-          "heart, equispaced"), RATES), NOT_STORED + "robustness.csv"),
-    Table("benchmark-rates", BENCHMARK, run("rates.csv", ("T2 head",), (4.0, 8.0, 10.0, 12.0)),
+          "heart, equispaced"), RATES, ROBUSTNESS), NOT_STORED + "robustness.csv"),
+    Table("benchmark-rates", BENCHMARK, run("rates.csv", ("T2 head",), (4.0, 8.0, 10.0, 12.0), TRAINED),
           NOT_STORED + "rates.csv"),
     Table("card", MODELS, card),
     Table("twin", MODELS, twin, "no run has the entry “upmri, full images”; the next run can have it"),
-    Table("steps", "docs/steps.md", run("steps.csv", BRAINS, RATES), NOT_STORED + "steps.csv"),
-    Table("paper-switches", "docs/steps.md", run("paper_switches.csv", BRAINS, RATES),
+    Table("steps", "docs/steps.md", run("steps.csv", BRAINS, RATES, STEPS), NOT_STORED + "steps.csv"),
+    Table("paper-switches", "docs/steps.md", run("paper_switches.csv", BRAINS, RATES, SWITCHES),
           NOT_STORED + "paper_switches.csv"),
     Table("controlled-endpoints", "docs/controlled.md", endpoints, "no run yet; the next run writes controlled.json"),
     Table("controlled-arms", "docs/controlled.md", arms, "no run yet; the next run writes controlled.json"),

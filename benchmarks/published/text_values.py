@@ -84,6 +84,29 @@ def seconds(r: Results) -> list[float]:
     return [sum(parts), r.card("cardiac", "training", "seconds")]
 
 
+def trained(r: Results, entry: str, rates: Sequence[float]) -> list[float]:
+    """PSNR of weights trained at one rate, T2 heads."""
+    return [r.one("rates.csv", "psnr mean", entry=entry, group="T2 head", acceleration=rate) for rate in rates]
+
+
+def eight_less_four(r: Results) -> list[float]:
+    """Lead at 10× and 12× of weights trained at 8× over those trained at 4×."""
+    four, eight = (trained(r, f"upmri, learnt at {rate}×", (10.0, 12.0)) for rate in (4, 8))
+    return [b - a for a, b in zip(four, eight, strict=True)]
+
+
+def wrong_inputs(r: Results) -> list[float]:
+    """Least lead of `upmri` with wrong inputs over `sense` with the right ones."""
+    found = []
+    for group in ("T1 head", "T1 head, equispaced", "heart", "heart, equispaced"):
+        for rate in RATES:
+            where = {"group": group, "acceleration": rate}
+            sense = r.one("robustness.csv", "psnr mean", entry="sense", **where)
+            names = [name for name in r.distinct("robustness.csv", "entry") if name.startswith("upmri, ")]
+            found += [r.one("robustness.csv", "psnr mean", entry=name, **where) - sense for name in names]
+    return [min(found)]
+
+
 # --- scans ------------------------------------------------------------------------------------------------------------
 
 
@@ -209,6 +232,13 @@ def counts(r: Results) -> list[int]:
     slices = [len(r.at(LESIONS, "slices", kind)) for kind in ("real", "synthetic")]
     made = r.at(LESIONS, "synthetic", "upmri", "4", "lesions")
     return [r.at(LESIONS, "real", "upmri", "4", "spots"), slices[0], made, slices[1]]
+
+
+def off_confidence(r: Results) -> list[float]:
+    """Largest difference of the share of held-out lines within their bounds from the confidence, in %."""
+    levels = ("0.8", "0.9", "0.95")
+    found = [r.one(BOUNDS, f"lines {level}", name="all", maps="both") - float(level) for level in levels]
+    return percent([max(map(abs, found))])
 
 
 def whole(r: Results, key: str) -> float:

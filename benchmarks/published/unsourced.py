@@ -17,7 +17,6 @@ UNSOURCED: list[dict[str, str]] = [
             "rows of ddnm, dds, ot-ode, pnp-flow, gtf2m and upmri-paper of the table of times",
             "the file of that run was not kept; timing-h200-samplers.csv has the numbers of the page",
         ),
-        ("docs/benchmark.md", "sentences about wrong σ₀, wrong maps, and rates: as their tables", "as their tables"),
         ("docs/models.md", "a network that had full images from the first step: 0.2 to 0.3 and 0.4 to 0.7 dB", TRIALS),
         ("docs/models.md", "number of people, share of contrasts and fat", "facts of the configurations"),
         (
@@ -26,7 +25,7 @@ UNSOURCED: list[dict[str, str]] = [
             TESTED + "tests/flow/test_sampler.py",
         ),
         ("docs/upmri.md", "growth of gradients; a prior with smooth phases: 3.4 to 4.6 dB", TRIALS),
-        ("docs/steps.md", "steps and seconds of the trainings of the rows", TRIALS),
+        ("docs/steps.md", "sentences about the rows; steps and seconds of their trainings", "as the table of the rows"),
         (
             "docs/draws.md",
             "variance of draws along the flow",
@@ -44,7 +43,8 @@ UNSOURCED: list[dict[str, str]] = [
             "in the folder of the run, not in lesions.json",
         ),
         ("docs/real_scan.md", "phase and fat: both tables and the sentence below", TRIALS),
-        ("docs/adapt.md", "seconds of a first scan; the printed line", PRINTED),
+        ("docs/adapt.md", "the printed line", PRINTED),
+        ("docs/methods.md", "trainings and settings for comparison, on validation people; bad channels", TRIALS),
         ("docs/maps.md", "shares of data that maps do not explain; simulated scans with regular lines", TRIALS),
         ("docs/cine.md", "the network before training; choice of λ; BART with other λ", PRINTED),
         ("docs/volumes.md", "memory of Calgary-Campinas files; time beside 30 iterations of BART", TRIALS),
