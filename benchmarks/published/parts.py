@@ -74,7 +74,7 @@ PARTS = (
          ("timing-h200.csv",), "results/timing"),
     Part("sweeps", ("python benchmarks/sweeps.py --device cuda",), "cuda", None, ("sweeps.json",), "",
          ("sweeps_steps.png", "sweeps_iterations.png", "sweeps_noise.png")),
-    _script("paper-trends", "--noise 0 --rates 4 --device cpu", "cpu", None, "paper_trends.json"),
+    _script("paper-trends", "--noise 0 --device cpu", "cpu", None, "paper_trends.json"),
     Part("real-scans", (f"python benchmarks/real_scans.py measure {R}/real_scans.jsonl --device cuda --fresh",
                         f"python benchmarks/real_scans.py tables {R}/real_scans.jsonl",
                         f"python benchmarks/real_scans.py pictures {FIGURES} --only sense l1-wavelet modl varnet upmri "

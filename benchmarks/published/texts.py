@@ -131,7 +131,11 @@ TEXTS = [
         PENDING,
     ),
     Text(STEPS, "`upmri`: holds, by {:.1f} and {:.1f} dB", v.eight_less_four, PENDING),
-    Text(STEPS, "SENSE has {:.1f}, `upmri` {:.1f})", lambda r: [trend(r, "sense"), trend(r, "upmri")]),
+    Text(
+        STEPS,
+        "SENSE has {:.1f} · {:.1f}, `upmri` {:.1f} · {:.1f})",
+        lambda r: [trend(r, name, rate) for name in ("sense", "upmri") for rate in (4, 8)],
+    ),
     Text(
         STEPS,
         "as published yes, from {:.1f} to {:.1f} dB at 4×",
