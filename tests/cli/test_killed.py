@@ -31,7 +31,7 @@ import upmri
 from upmri import formats
 from upmri.evaluation.benchmark.run import DATABASE
 from upmri.evaluation.benchmark.store import Store
-from upmri.methods.upmri import UpmriObjective
+from upmri.methods.upmri_objective import UpmriObjective
 from upmri.weights.files import save_weights
 
 PATIENCE = 120.0  # seconds after which a failing test stops to wait

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from upmri.core.errors import InputError
-from upmri.methods.upmri import UpmriObjective
+from upmri.methods.upmri_objective import UpmriObjective
 from upmri.training import checkpoint, train
 from upmri.training.interrupt import SignalWatch, TrainingInterrupted
 from upmri.training.loop import DivergedError

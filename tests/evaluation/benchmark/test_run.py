@@ -19,7 +19,7 @@ from upmri.evaluation.benchmark import cases
 from upmri.evaluation.benchmark.plan import read_config
 from upmri.evaluation.benchmark.run import DATABASE, TRUTH, run_benchmark, variants
 from upmri.evaluation.benchmark.store import Store
-from upmri.methods.upmri import UpmriObjective
+from upmri.methods.upmri_objective import UpmriObjective
 from upmri.weights.files import save_weights
 
 
