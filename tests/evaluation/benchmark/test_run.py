@@ -148,9 +148,9 @@ def test_a_wrong_setting_names_its_entry(write):
     assert "speed" in str(error.value)
 
 
-def test_several_processes_share_the_work(once, write, tmp_path):
+def test_several_processes_share_the_work(once, write, tmp_path, popen):
     _, rows = once
-    crowd = [subprocess.Popen(benchmark(write(), "-o", tmp_path / "shared")) for _ in range(2)]
+    crowd = [popen(benchmark(write(), "-o", tmp_path / "shared")) for _ in range(2)]
     assert [process.wait() for process in crowd] == [0, 0]
     assert results(tmp_path / "shared") == rows
 
