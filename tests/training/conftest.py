@@ -103,7 +103,7 @@ import os, sys, torch, warnings
 warnings.simplefilter("error")
 warnings.filterwarnings("ignore", "`torch.jit.script` is deprecated")
 torch.set_num_threads(1)
-from upmri.training import loop, setup
+from upmri.training import begin, loop
 from upmri.methods.upmri_objective import UpmriObjective
 rank, plain = int(os.environ.get("RANK", 0)), UpmriObjective.loss
 {before}

@@ -102,7 +102,7 @@ def loss(self, network, problem):
 UpmriObjective.loss = loss
 """
     files = [runs.write_config(folder, c) for c in (*(two for _, two in good), *nan, lost)]
-    with two_processes(runs, files, before=before + fail("setup.prepare", 6)) as processes:
+    with two_processes(runs, files, before=before + fail("begin.prepare", 6)) as processes:
         for one, _ in good:
             train(one)
         return good, nan, lost, finish(processes)

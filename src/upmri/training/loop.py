@@ -20,6 +20,7 @@ from upmri.formats import atomic
 from upmri.methods.base import Objective
 from upmri.methods.learned import Learned
 from upmri.training import checkpoint
+from upmri.training.begin import first_network, trained_method, training_data
 from upmri.training.config import TrainConfig, read_config
 from upmri.training.data import AllSlices, Batches
 from upmri.training.description import training_card
@@ -27,7 +28,6 @@ from upmri.training.distributed import PassNetwork, Process
 from upmri.training.interrupt import SignalWatch, TrainingInterrupted
 from upmri.training.log import TrainingLog
 from upmri.training.passes import PassCounter
-from upmri.training.setup import first_network, trained_method, training_data
 from upmri.training.validation import validate
 from upmri.weights.catalogue import find_weights
 from upmri.weights.files import save_weights
