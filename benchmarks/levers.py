@@ -4,7 +4,7 @@
                                              [--device cuda] [--work levers] [--out benchmarks/results/levers.json]
 
 Every variant is trained from the same random seed, on the same scans, for the same number of steps with the same rate.
-`held out` is the gain over SENSE on held-out lines, by which a variant is chosen; `gain` is that against the full image.
+`held_out_gain` is over SENSE, on held-out lines: it chooses. `gain` is against the full image.
 Seconds are those of trainings that share a device.
 """
 
