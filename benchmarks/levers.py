@@ -16,6 +16,7 @@ import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "four levels": {"levels": 4},
     "own image": {"own": 0.3},
     "five cascades": {"cascades": 5},
+    "five cascades for 60 % of the steps": {"train.few": 0.6},
     "batch 32": {"train.batch": 32},
     "all": {"memory": 8, "conditioned": True, "levels": 4},
 }
@@ -87,7 +89,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--alone", choices=VARIANTS, help=argparse.SUPPRESS)
     given = parser.parse_args(arguments)
     if given.alone:
-        train(config_of(given.alone, given))
+        train_variant(config_of(given.alone, given), VARIANTS[given.alone].get("train.few", 0.0))
         return
     first = config_of(given.only[0], given)
     for data in (first.train, first.validation):
@@ -95,6 +97,19 @@ def main(arguments: list[str] | None = None) -> None:
     words = list(sys.argv[1:] if arguments is None else arguments)
     with ThreadPoolExecutor(given.parallel) as pool:
         list(pool.map(lambda name: run(name, given, words), given.only))
+
+
+def train_variant(config: TrainConfig, few: float) -> None:
+    """Train; a share of the steps with half of the cascades at first, whose U-Net is the same."""
+    if few:
+        steps = round(few * config.steps)
+        objective = config.objective | {"cascades": config.objective["cascades"] // 2}
+        first = replace(
+            config, output=f"{config.output}-first", objective=objective, steps=steps, validation=None,
+            schedule="constant", save_every=steps,
+        )  # fmt: skip
+        config = replace(config, begin=str(train(first)), steps=config.steps - steps)
+    train(config)
 
 
 def run(name: str, given: argparse.Namespace, words: list[str]) -> None:
