@@ -58,8 +58,11 @@ class UpmriObjective(Objective):
 
     Parameters
     ----------
-    cascades, width, damping
-        Number of uses of the U-Net, channels at its first level, and initial λ.
+    cascades, width, levels, damping
+        Number of uses of the U-Net, channels at its first level, number of its levels, and initial λ.
+    memory, conditioned
+        Number of channels that are passed from cascade to cascade, and whether the U-Net knows the cascade, the noise
+        level and the acceleration (:class:`upmri.networks.unrolled.Unrolled`).
     split
         Split of the lines.
     time, path_every
@@ -70,6 +73,8 @@ class UpmriObjective(Objective):
         estimate.
     supervised
         Whether the loss uses full images instead: the same loss with the identity for A_Λ, and x₀ for x̂.
+    own
+        Weight of ‖D(y_Θ) − D(y_Ω)‖², relative to the error of SENSE, beside the loss on Λ: less noisy, and biased.
     backbone
         Network: ``unrolled``, or ``varnet``, with a U-Net for each cascade, which has neither the path nor σ₀ as input
         and needs ``path_every: 0``.
@@ -77,16 +82,22 @@ class UpmriObjective(Objective):
 
     cascades: int = 10
     width: int = 32
+    levels: int = 3
+    memory: int = 0
+    conditioned: bool = False
     damping: float = 0.02
     split: LineSplit = field(default_factory=LineSplit)
     time: TimeLaw = field(default_factory=lambda: TimeLaw(location=-3.0, scale=1.2))
     path_every: int = 4
     sigma_jitter: float = 0.4
     supervised: bool = False
+    own: float = 0.0
     backbone: str = UNROLLED
 
     def __post_init__(self) -> None:
-        in_range(self, cascades=(1, 64), width=(1, 256))
+        in_range(self, cascades=(1, 64), width=(1, 256), levels=(1, 6), memory=(0, 64), own=(0, 100))
+        if self.memory % 2:
+            raise InputError(f"expected an even number of channels, got {self.memory}", field="memory")
         one_of(self, backbone=(UNROLLED, "varnet"))
         if self.backbone == "varnet" and self.path_every > 0:
             raise InputError("a VarNet has no path; set path_every to 0", field="backbone")
@@ -95,7 +106,10 @@ class UpmriObjective(Objective):
         """Return the network with fresh weights."""
         if self.backbone == "varnet":
             return VarNet(cascades=self.cascades, width=self.width, damping=self.damping)
-        return Unrolled(cascades=self.cascades, width=self.width, damping=self.damping)
+        return Unrolled(
+            cascades=self.cascades, width=self.width, levels=self.levels, damping=self.damping,
+            memory=self.memory, conditioned=self.conditioned,
+        )  # fmt: skip
 
     def loss(self, network: nn.Module, problem: Problem) -> Tensor:
         """Error on Λ relative to that of SENSE, (slice,)."""
@@ -116,7 +130,19 @@ class UpmriObjective(Objective):
             damping = sense_damping(problem.sigma)
             sense = inputs.operator.solve(inputs.adjoint, damping, "cg", tolerance=0, iterations=_ROUGH)
             before = projected_loss(sense, operator, target, no_filter) + whole
-        return share * error / torch.maximum(before, _LEAST * whole)
+        loss = share * error / torch.maximum(before, _LEAST * whole)
+        if self.own > 0:
+            loss = loss + self.own * self._difference(network, problem, prediction, sense)
+        return loss
+
+    @staticmethod
+    def _difference(network: nn.Module, problem: Problem, prediction: Tensor, sense: Tensor) -> Tensor:
+        """Squared distance to the image of all lines, relative to that of SENSE, (slice,)."""
+        with torch.no_grad():
+            own = mean_image(network, problem)
+            least = _LEAST * own.abs().square().sum((1, 2))
+            before = torch.maximum((sense - own).abs().square().sum((1, 2)), least)
+        return (prediction - own).abs().square().sum((1, 2)) / before
 
     def _target(self, problem: Problem, lines: Tensor) -> tuple[Operator, Tensor, Tensor, Tensor | float]:
         """Operator of the loss, A*y of it, the energy of y, and the weight of the loss."""
