@@ -144,7 +144,8 @@ for method, rec in recs.items():
 # 5. Adapt to the scan
 # --------------------
 # The weights continue to learn, from the lines of this scan alone. A fifth of the lines is held out: they decide when
-# to stop, and if there is no gain, the weights stay as they are. Ten steps are enough to see it; the default is up to 90.
+# to stop, and if there is no gain, the weights stay as they are. Ten steps are enough to see it; the default is up to
+# 90, which take minutes without a GPU.
 adapted = upmri.reconstruct(scan, adapt=True, adapt_steps=10)
 about = adapted.settings["adaptation"]
 print(f"{about['steps']} steps: {about['gain']:+.2f} dB on held-out lines")
