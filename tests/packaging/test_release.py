@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
+import tarfile
 import tomllib
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -98,3 +102,41 @@ def test_conda_builds_this_package(recipe):
     assert {line.replace(" ", "") for line in recipe["requirements"]["host"]} >= set(build)
     assert (recipe["about"]["license"], recipe["about"]["summary"]) == (PROJECT["license"], PROJECT["description"])
     assert (ROOT / "packaging" / "conda" / recipe["source"]["path"]).resolve() == ROOT.resolve()
+
+
+def build(kind: str, folder: Path) -> Path:
+    """Build a wheel or an sdist of this folder."""
+    command = [sys.executable, "-m", "hatchling", "build", "-t", kind, "-d", str(folder)]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+    [made] = folder.iterdir()
+    return made
+
+
+def test_the_wheel_has_weights_page_and_types(tmp_path):
+    made = build("wheel", tmp_path)
+    assert made.name == f"upmri-{__version__}-py3-none-any.whl"
+    assert made.stat().st_size < 12e6
+    with zipfile.ZipFile(made) as wheel:
+        names = set(wheel.namelist())
+    package = ROOT / "src" / "upmri"
+    wanted = [path for path in package.rglob("*") if path.is_file() and "__pycache__" not in path.parts]
+    assert {"weights/brain.safetensors", "evaluation/report/page.html", "evaluation/report/page.css", "py.typed"} <= {
+        str(path.relative_to(package)) for path in wanted
+    }
+    assert {str(path.relative_to(package.parent)) for path in wanted} == {
+        name for name in names if name.startswith("upmri/")
+    }
+
+
+@pytest.mark.soak
+def test_the_sdist_has_what_it_takes_to_test_and_build(tmp_path):
+    with tarfile.open(build("sdist", tmp_path)) as archive:
+        sizes = {entry.name.partition("/")[2]: entry.size for entry in archive.getmembers()}
+    for name in ("Makefile", "CHANGELOG.md", "CITATION.cff", "CONTRIBUTING.md", "LICENSE", "constraints.txt"):
+        assert name in sizes
+    for name in ("src/upmri/py.typed", "tests/conftest.py", "docs/conf.py", "examples/tutorial.py"):
+        assert name in sizes
+    for name in ("packaging/conda/recipe.yaml", "requirements/dev.txt", "configs/brain/ambient.yaml"):
+        assert name in sizes
+    assert max(sizes.values()) < 15e6
+    assert not [name for name in sizes if name.startswith((".venv", "dist", "build", "demo"))]
