@@ -77,7 +77,7 @@ html_theme_options = {
 # Scripts write files where they run, so they run in a copy.
 _SCRIPTS = HERE / "_build" / "examples"
 _ORDER = (
-    "first_reconstruction", "own_kspace", "compare_methods", "how_sure", "train_prior", "export",
+    "first_reconstruction", "tutorial", "own_kspace", "compare_methods", "how_sure", "train_prior", "export",
     "own_operator", "own_training_loop", "radial", "add_method", "add_format", "real_brain",
 )  # fmt: skip
 

@@ -15,7 +15,7 @@ from upmri.methods import registry
 
 FOLDER = Path(__file__).parents[2] / "examples"
 NEED_DATA = {"real_brain"}
-LONG = {"own_training_loop", "train_prior"}  # they train, for 5 s on one core; `make docs` runs every script
+LONG = {"own_training_loop", "train_prior", "tutorial"}  # they train, for 5 to 20 s; `make docs` runs every script
 SCRIPTS = sorted(path.stem for path in FOLDER.glob("*.py") if path.stem not in NEED_DATA)
 
 
