@@ -75,7 +75,7 @@ def _lines(facts: dict[str, Any]) -> list[tuple[str, Any]]:
         "mask": facts["mask"],
         "acceleration": f"{facts['acceleration']:.2f}×",
         "recognised": "; ".join(facts["recognised"]),
-        "calibration": f"{lines} line{'s' * (lines != 1)} of {readout} samples",
+        "calibration": f"{lines} line{'s' * (lines != 1)} of {readout} samples" if lines else "none",
         "series": "{1} frames of {0} place{2}".format(*series, "s" * (series[0] != 1)) if series else None,
         "noise": noise,
         "maps_from": "unknown" if facts["maps_from"] is None else facts["maps_from"],

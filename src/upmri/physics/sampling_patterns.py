@@ -49,7 +49,7 @@ def _describe_lines(lines: Tensor) -> str:
 
 
 def _ordinal(number: int) -> str:
-    """Return 2nd, 3rd, 4th, …"""
+    """Return a number as 2nd, 3rd or 4th."""
     ending = "th" if number // 10 % 10 == 1 else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
     return f"{number}{ending}"
 
