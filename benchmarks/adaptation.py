@@ -37,7 +37,8 @@ from upmri.evaluation.benchmark.text_tables import markdown_table
 from upmri.evaluation.metrics import psnr
 from upmri.learning.adaptation import AdaptationPlan, adapt_to, is_kept
 from upmri.learning.lines import LineSplit
-from upmri.methods.upmri import ADAPTATION_SPLIT, Upmri, mean_image
+from upmri.methods.upmri import Upmri
+from upmri.methods.upmri_objective import ADAPTATION_SPLIT, mean_image
 from upmri.physics.contrast import vary, with_fat
 from upmri.physics.fourier import crop, fft2c, ifft2c
 from upmri.physics.masks import random_lines

@@ -127,10 +127,10 @@ def test_a_cluster_gives_the_same_files_as_one_process(run, folder, tmp_path, ap
     assert images(tmp_path / "out") == images(tmp_path / "whole")
 
 
-def test_three_shards_that_overlap_do_nothing_twice(folder, tmp_path):
+def test_three_shards_that_overlap_do_nothing_twice(folder, tmp_path, popen):
     words = [sys.executable, "-m", "upmri", "recon", "in", "-m", "sense", "-o", "out", "--shard"]
-    started = [subprocess.Popen([*words, part], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-               for part in ("1/2", "2/2", "1/1")]  # fmt: skip
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    started = [popen([*words, part], cwd=tmp_path, **pipes) for part in ("1/2", "2/2", "1/1")]
     said = [process.communicate(timeout=300)[0] for process in started]
     done = [int(text.split(": ")[1].split(" done")[0]) for text in said]
     assert sum(done) == 5, said

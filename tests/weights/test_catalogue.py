@@ -5,7 +5,7 @@ import torch
 
 from upmri.core.errors import InputError
 from upmri.inference.choice import build_method
-from upmri.methods.upmri import UpmriObjective
+from upmri.methods.upmri_objective import UpmriObjective
 from upmri.methods.upmri_paper import PaperObjective
 from upmri.weights import catalogue
 from upmri.weights.catalogue import available, find_weights, read_card, weight_names
