@@ -39,6 +39,8 @@ def test_shipped_weights_by_name(shipped):
     with pytest.raises(InputError, match="grapes is neither a file nor one of apples, pears") as error:
         find_weights("grapes")
     assert error.value.field == "model"
+    with pytest.raises(InputError, match="did you mean apples"):
+        find_weights("aples")
 
 
 def test_an_own_folder(shipped, tmp_path, monkeypatch):

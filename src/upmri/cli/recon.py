@@ -162,7 +162,7 @@ def recon_command(
     merge: many.Merge = False,
 ) -> None:
     """Reconstruct scans, slice by slice; by default into SCAN.nii.gz in the current folder."""
-    from upmri.cli.recon_targets import file_tasks, make_folders, pair_targets
+    from upmri.cli.recon_targets import file_tasks, make_folders, pair_targets, without_existing
     from upmri.cli.recon_work import ReconWork, summary
 
     if not scans and not merge:
@@ -204,6 +204,11 @@ def recon_command(
         )  # fmt: skip
         return
     results, failed = [], False
+    total = len(pairs)
+    if total > 1 and not overwrite:
+        pairs = without_existing(pairs)
+        if len(pairs) < total and not quiet and not as_json:
+            console.say(f"{total - len(pairs)} of {total} images exist already: left as they are without --overwrite")
     for path, destination in pairs:
         seconds: dict[str, float] = {}
         try:
@@ -214,6 +219,11 @@ def recon_command(
             console.complain(error.within(path=path))
             failed = True
             continue
+        except KeyboardInterrupt as error:
+            if total == 1:
+                raise
+            console.complain(RuntimeError(f"interrupted at {path}; the same command continues with it"))
+            raise console.Ended(130) from error
         stages = {"stages": {name: round(value, 4) for name, value in seconds.items()}} if profile else {}
         results.append(summary(path, destination, rec) | stages)
         if not quiet and not as_json:

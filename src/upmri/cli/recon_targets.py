@@ -30,6 +30,11 @@ def pair_targets(scans: list[Path], target: Path | None) -> list[tuple[Path, Pat
     return [(path, (target or Path()) / f"{name}.nii.gz") for path, name in expand(scans)]
 
 
+def without_existing(pairs: list[tuple[Path, Path]]) -> list[tuple[Path, Path]]:
+    """Return the scans of several whose image does not exist yet: files appear complete, so the others are done."""
+    return [(path, destination) for path, destination in pairs if not destination.exists()]
+
+
 def make_folders(pairs: list[tuple[Path, Path]], target: Path | None) -> None:
     """Make the folders of the outputs, unless one file was named."""
     from upmri.formats import atomic
