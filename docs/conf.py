@@ -9,14 +9,17 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from docutils import nodes
 from matplotlib.figure import Figure
 from sphinx.application import Sphinx
 from sphinx.errors import ExtensionError
+from sphinx.ext.mathjax import html_visit_displaymath, html_visit_math
 
 import upmri
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))  # where sphinx-gallery finds `conf.scrape` by its name
+from offline import findings  # noqa: E402
 
 project = "UPMRI"
 author = "the UPMRI authors"
@@ -24,7 +27,7 @@ copyright = author  # noqa: A001
 version = release = upmri.__version__
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_gallery.gen_gallery"]
-exclude_patterns = ["_build", "gallery/*.ipynb", "gallery/*.py", "gallery/*.json", "gallery/*.md5"]
+exclude_patterns = ["_build", "_static", "release.md", *(f"gallery/*.{s}" for s in ("ipynb", "py", "json", "md5"))]
 nitpicky = True
 # Other projects' pages would have to be asked for over the network; their names stay plain text.
 nitpick_ignore_regex = [
@@ -42,7 +45,10 @@ nitpick_ignore_regex = [
     ("py:.*", r"float64.*|\(.*|in the units.*"),
 ]
 
-myst_enable_extensions = ["attrs_inline"]
+myst_enable_extensions = ["amsmath", "attrs_inline", "dollarmath"]
+myst_dmath_allow_labels = myst_dmath_allow_space = myst_dmath_allow_digits = False  # as on GitHub
+myst_update_mathjax = False
+myst_fence_as_directive = ["math"]  # GitHub renders these as they are; in $$ it takes a double backslash for one
 myst_heading_anchors = 3
 
 autodoc_member_order = "bysource"
@@ -52,6 +58,10 @@ autodoc_mock_imports = ["deepinv", "mrinufft", "mrpro", "sigpy"]  # which the fu
 autodoc_typehints_format = "short"
 python_use_unqualified_type_names = True
 napoleon_google_docstring = False
+
+# Formulas stand in the pages as TeX; KaTeX, in `_static`, typesets them in the browser.
+html_math_renderer = "katex"
+mathjax_inline = mathjax_display = ["", ""]
 
 html_theme = "pydata_sphinx_theme"
 html_title = f"UPMRI {version}"
@@ -201,18 +211,36 @@ def _keep_page(app: Sphinx, error: Exception | None) -> None:
         shutil.copy(kept, Path(app.outdir) / kept.name)
 
 
-_ASKS = re.compile(r"""(?:\ssrc=|<link[^>]*\shref=|url\(|@import\s)\s*["']?\s*((?:https?:)?//[^"')\s>]+)""")
+def _enlarge(app: Sphinx, doctree: nodes.document, docname: str) -> None:  # noqa: ARG001
+    """Make figures links to themselves: many are wider than the text."""
+    if app.builder.name != "html":
+        return
+    for image in list(doctree.findall(nodes.image)):
+        if image["uri"].startswith("figures/") and not isinstance(image.parent, nodes.reference):
+            link = nodes.reference("", "", refuri=f"_images/{Path(image['uri']).name}")
+            image.replace_self(link)
+            link += image
+
+
+def _add_formulas(app: Sphinx, pagename: str, templatename: str, context: dict[str, Any], doctree: Any) -> None:  # noqa: ARG001
+    """Load KaTeX on pages that have formulas."""
+    if context.get("has_maths_elements"):
+        app.add_css_file("katex/katex.min.css")
+        app.add_js_file("katex/katex.min.js", loading_method="defer")
+        app.add_js_file("formulas.js", loading_method="defer")
 
 
 def _check_offline(app: Sphinx, error: Exception | None) -> None:
-    """Fail if a page, or a style, would ask another machine for something."""
-    for path in sorted(Path(app.outdir).rglob("*")) if error is None else ():
-        if path.suffix in (".html", ".css") and (asked := _ASKS.search(path.read_text(encoding="utf-8"))):
-            raise ExtensionError(f"{path.name}: asks for {asked[1]}; expected pages that need no network")
+    """Fail if a page would ask another machine for something, or lacks a script."""
+    for wrong in findings(Path(app.outdir)) if error is None else ():
+        raise ExtensionError(wrong)
 
 
 def setup(app: Sphinx) -> None:
     """Connect the above."""
+    app.add_html_math_renderer("katex", (html_visit_math, None), (html_visit_displaymath, None))
+    app.connect("html-page-context", _add_formulas)
+    app.connect("doctree-resolved", _enlarge)
     app.connect("source-read", _link)
     app.connect("autodoc-process-docstring", _plain, priority=100)  # before napoleon makes markup of it
     app.connect("autodoc-process-signature", _default)
