@@ -27,7 +27,7 @@ copyright = author  # noqa: A001
 version = release = upmri.__version__
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_gallery.gen_gallery"]
-exclude_patterns = ["_build", "_static", "release.md", *(f"gallery/*.{s}" for s in ("ipynb", "py", "json", "md5"))]
+exclude_patterns = ["_build", "_static", *(f"gallery/*.{s}" for s in ("ipynb", "py", "json", "md5"))]
 nitpicky = True
 # Other projects' pages would have to be asked for over the network; their names stay plain text.
 nitpick_ignore_regex = [
