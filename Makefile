@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: demo test test-bench soak lint types coverage docs dist bench clean
+.PHONY: demo test test-bench soak lint types coverage docs dist bench reproduce clean
 
 demo: $(READY)
 	$(BIN)/upmri demo --out demo
@@ -26,6 +26,7 @@ lint: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
 	$(BIN)/python docs/lint.py
+	$(BIN)/python benchmarks/reproduce.py --check
 
 types: $(READY)
 	$(BIN)/mypy
@@ -54,6 +55,10 @@ dist: $(READY)
 bench: $(VENV)-bench/.ready
 	$(VENV)-bench/bin/python benchmarks/solver.py
 	$(VENV)-bench/bin/python benchmarks/espirit.py
+
+# Every published number again, from UPMRI_DATA; QUICK=1 compares a few rows on the CPU, ONLY="cine maps" runs some parts.
+reproduce: $(READY)
+	$(BIN)/python benchmarks/reproduce.py $(if $(QUICK),--quick) $(if $(ONLY),--only $(ONLY))
 
 clean:
 	rm -rf $(VENV) $(VENV)-bench $(VENV)-docs demo dist build htmlcov docs/_build docs/gallery .pytest_cache .mypy_cache .ruff_cache

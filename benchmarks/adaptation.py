@@ -32,6 +32,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 import upmri
+from provenance import record
 from upmri.core.device import device_name, pick_device
 from upmri.core.memory import keep_freed
 from upmri.core.scan import Scan
@@ -384,6 +385,7 @@ def main() -> None:
         print(f"{name}: {time.perf_counter() - start:.0f} s", flush=True)
         (options.out / "adaptation.json").write_text(json.dumps(found, indent=1) + "\n")
         (options.out / "adaptation.md").write_text(report(found))
+        record(options.out / "adaptation.json", ["brain"], options.device)
     print(report(found))
 
 

@@ -25,6 +25,7 @@ import torch
 
 import upmri
 from calibrate_bounds import slices
+from provenance import record
 from quality import GROUPS, RESULTS, simulate
 from upmri.core.device import pick_device
 from upmri.core.similarity import psnr, ssim
@@ -159,6 +160,7 @@ def main() -> None:
     result = {"part": options.part, "samples": options.samples, "calibration": fitted, "rows": [*rows, *total]}
     (options.out / "bounds.json").write_text(json.dumps(result, indent=1) + "\n")
     (options.out / "bounds.md").write_text(table([*rows, *total]))
+    record(options.out / "bounds.json", [models.get(name, name) for name in fitted], options.device)
     print(table([*rows, *total]))
 
 

@@ -24,6 +24,7 @@ from typing import Any
 import torch
 
 import upmri
+from provenance import record
 from upmri.evaluation.benchmark.cases import Task
 from upmri.evaluation.benchmark.plan import Group
 from upmri.evaluation.benchmark.text_tables import markdown_table
@@ -177,7 +178,9 @@ def main() -> None:
         ),
     ]
     options.out.write_text("\n".join(text) + "\n")
-    options.out.with_suffix(".json").write_text(json.dumps({"rows": rows, "others": further}, indent=1) + "\n")
+    kept = options.out.with_suffix(".json")
+    kept.write_text(json.dumps({"rows": rows, "others": further}, indent=1) + "\n")
+    record(kept, ["brain", "cardiac"])
     print(options.out.read_text())
 
 

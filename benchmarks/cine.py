@@ -26,6 +26,7 @@ import torch
 from torch import Tensor
 
 import upmri
+from provenance import record
 from upmri.evaluation.metrics import psnr, ssim
 from upmri.physics import simulate_series
 from upmri.physics.dynamic_masks import Pattern
@@ -200,6 +201,7 @@ def main() -> None:
             }  # fmt: skip
             print(f"{rate:g}× {name:12} " + "  ".join(f"{key} {value:.2f}" for key, value in entry.items()), flush=True)
             given.output.write_text(json.dumps(results, indent=1) + "\n")
+            record(given.output, ["cardiac", given.model or "cine"], given.device)
         if given.picture is not None and rate == given.rates[0]:
             assert made[0].reference is not None
             profile_picture(kept, made[0].reference, given.picture)

@@ -29,6 +29,7 @@ from typing import Any
 import torch
 
 import upmri
+from provenance import record
 from upmri.core import kernels
 from upmri.core.device import device_name, pick_device
 from upmri.core.memory import keep_freed
@@ -238,6 +239,7 @@ def main() -> None:
         rows[name] = parts[name]()
         if options.out:
             options.out.write_text(json.dumps(rows, indent=1) + "\n")
+            record(options.out, ["brain", "cardiac"], options.device)
     print(json.dumps(rows, indent=1))
 
 

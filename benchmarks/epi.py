@@ -14,6 +14,7 @@ readouts that are marked and regrids, and BART has no command for this phase: ne
 from __future__ import annotations
 
 import argparse
+import json
 import os
 from pathlib import Path
 
@@ -22,6 +23,7 @@ import torch
 from numpy.typing import NDArray
 
 import upmri
+from provenance import record
 from upmri.physics.fourier import ifft2c
 from upmri.physics.simulate import object_support
 
@@ -65,18 +67,15 @@ def energies(image: torch.Tensor, inside: torch.Tensor) -> tuple[float, float]:
     return float(ghost / energy[inside].mean()), float(empty / energy[inside].mean())
 
 
-def main() -> None:
-    """Measure, print and keep."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--pictures", type=Path, help="also write a picture, into this folder")
-    options = parser.parse_args()
+def measure() -> tuple[dict[str, torch.Tensor], dict[str, dict[str, float]]]:
+    """The images, and the energies of ghost and background in each."""
     folder = Path(os.environ["UPMRI_DATA"]) / "scans"
     scan, reference = (upmri.load(folder / f"phantom_4ch_{name}.dat") for name in ("epi", "epi_nophase"))
     raw, known = (one.kspace[0].numpy().astype(np.complex128) for one in (scan, reference))
     made = {
         "as stored": raw,
         "flipped": flipped(raw),
-        "`upmri.correct_ghosts`": upmri.correct_ghosts(scan, reference).kspace[0].numpy(),
+        "upmri.correct_ghosts": upmri.correct_ghosts(scan, reference).kspace[0].numpy(),
         "pixel by pixel": pixel_by_pixel(raw, known),
         "every readout": every_readout(raw, known),
     }
@@ -86,13 +85,28 @@ def main() -> None:
     }
     best = images["every readout"]
     inside = object_support((best / best.quantile(0.999))[None], dark=0.1)[0]
-    lines = ["# Echo-planar phantom", "", "Mean energy relative to that of the object.", ""]
-    lines += ["| | ghost | background | ghost, of that of the flipped scan |", "|---|---|---|---|"]
     before = energies(images["flipped"], inside)[0]
+    found = {}
     for name, image in images.items():
         ghost, empty = energies(image, inside)
-        lines.append(f"| {name} | {ghost:.5f} | {empty:.5f} | {ghost / before:.4f} |")
+        found[name] = {"ghost": ghost, "background": empty, "relative": ghost / before}
+    return images, found
+
+
+def main() -> None:
+    """Measure, print and keep."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--pictures", type=Path, help="also write a picture, into this folder")
+    options = parser.parse_args()
+    images, found = measure()
+    lines = ["# Echo-planar phantom", "", "Mean energy relative to that of the object.", ""]
+    lines += ["| | ghost | background | ghost, of that of the flipped scan |", "|---|---|---|---|"]
+    for name, row in found.items():
+        lines.append(f"| {name} | {row['ghost']:.5f} | {row['background']:.5f} | {row['relative']:.4f} |")
     RESULTS.write_text("\n".join(lines) + "\n")
+    kept = RESULTS.with_suffix(".json")
+    kept.write_text(json.dumps({"rows": [{"name": name, **row} for name, row in found.items()]}, indent=1) + "\n")
+    record(kept)
     print(RESULTS.read_text())
     if options.pictures:
         draw(images, options.pictures / "epi_ghosts.png")
@@ -102,14 +116,14 @@ def draw(images: dict[str, torch.Tensor], path: Path) -> None:
     """The images, and the same ten times as bright."""
     import matplotlib.pyplot as plt
 
-    shown = {name: images[name] for name in ("as stored", "flipped", "`upmri.correct_ghosts`", "every readout")}
+    shown = {name: images[name] for name in ("as stored", "flipped", "upmri.correct_ghosts", "every readout")}
     figure, axes = plt.subplots(2, len(shown), figsize=(3 * len(shown), 7), layout="constrained")
     top = shown["every readout"].quantile(0.995)
     for (name, image), column in zip(shown.items(), axes.T, strict=True):
         for axis, factor in zip(column, (1, 10), strict=True):
             axis.imshow(image.T, cmap="gray", vmin=0, vmax=top / factor)
             axis.set_axis_off()
-        column[0].set_title(name.strip("`"))
+        column[0].set_title(name)
     figure.savefig(path, dpi=80)
 
 

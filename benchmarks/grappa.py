@@ -2,8 +2,9 @@
 
     UPMRI_DATA=… python benchmarks/grappa.py [validation] [real]
 
-Prints tables of PSNR in dB. `lines` and `maps` are what kernels are calibrated on. Coil maps and noise level come from
-the undersampled scan itself, with 24 calibration lines (24×24 points for 2-D masks).
+Prints tables of PSNR in dB, and keeps the values of each scan in `results/grappa.json`. `lines` and `maps` are what
+kernels are calibrated on. Coil maps and noise level come from the undersampled scan itself, with 24 calibration lines
+(24×24 points for 2-D masks).
 """
 
 from __future__ import annotations
@@ -20,10 +21,12 @@ import torch
 from torch import Tensor
 
 import upmri
+from provenance import record
 from upmri.evaluation import evaluate
 from upmri.physics.masks import equispaced, poisson_disc, random_lines
 
 DATA = Path(os.environ["UPMRI_DATA"])
+RESULTS = Path(__file__).parent / "results" / "grappa.json"
 GROUPS = ("brain_t1_stripped", "brain_t2_head", "cardiac_cine")
 SCANS = ("invivo_brain_16ch", "invivo_brain_7ch")
 METHODS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -69,16 +72,18 @@ def measure(full: upmri.Scan, reference: Tensor, only_lines: bool) -> dict[str, 
     return found
 
 
-def table(title: str, parts: list[dict[str, dict[str, float]]]) -> None:
-    """Print the mean over scans."""
+def table(title: str, parts: list[dict[str, dict[str, float]]]) -> dict[str, Any]:
+    """Print the mean over scans, and return what each scan has."""
     print(f"\n{title}\n\n| | {' | '.join(METHODS)} |\n|---|{'---|' * len(METHODS)}")
     for name in parts[0]:
         row = (f"{mean(part[name][label] for part in parts):.1f}" for label in METHODS)
         print(f"| {name} | {' | '.join(row)} |", flush=True)
+    return {"title": title, "scans": parts}
 
 
-def validation() -> None:
-    """One slice of a validation person of each group, 12 coils."""
+def validation() -> dict[str, Any]:
+    """One slice of a validation person of each group, 12 coils, by noise level."""
+    found = {}
     people = json.loads((DATA / "anatomies" / "splits.json").read_text())
     for noise in (0.005, 0.02):
         parts = []
@@ -88,17 +93,28 @@ def validation() -> None:
             full = upmri.simulate(image[None], coils=12, acceleration=1, noise=noise, seed=3)
             assert full.reference is not None
             parts.append(measure(full, full.reference, only_lines=False))
-        table(f"Simulated validation scans, σ₀ = {noise}, mean of {len(parts)}", parts)
+        found[f"{noise:g}"] = table(f"Simulated validation scans, σ₀ = {noise}, mean of {len(parts)}", parts)
+    return found
 
 
-def real() -> None:
+def real() -> dict[str, Any]:
     """Both brains in vivo, whole lines."""
+    found = {}
     for name in SCANS:
         full = upmri.Scan(kspace=np.load(DATA / "scans" / f"{name}_kspace.npy"))
         reference = upmri.reconstruct(full, "zero-filled").image
-        table(f"{name} (in vivo)", [measure(full, reference, only_lines=True)])
+        found[name] = table(f"{name} (in vivo)", [measure(full, reference, only_lines=True)])
+    return found
+
+
+def main() -> None:
+    """Measure, print and keep."""
+    results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    for part in sys.argv[1:] or ("validation", "real"):
+        results[part] = {"validation": validation, "real": real}[part]()
+        RESULTS.write_text(json.dumps(results, indent=1, ensure_ascii=False) + "\n")
+        record(RESULTS)
 
 
 if __name__ == "__main__":
-    for part in sys.argv[1:] or ("validation", "real"):
-        {"validation": validation, "real": real}[part]()
+    main()

@@ -15,6 +15,8 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 
+from provenance import record
+
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "tests" / "formats"))
 
@@ -70,6 +72,7 @@ def main() -> None:
     title = f"# Damaged files\n\nWritten by `python benchmarks/hostile_files.py --files {arguments.files}`. "
     title += "The limit on a scan is 16 MiB of memory.\n\n"
     (arguments.out / "hostile_files.md").write_text(title + "\n".join(lines) + "\n")
+    record(arguments.out / "hostile_files.md")
     print("\n".join(lines))
     wrong = sum(total[name] for name in ("signals", "hangs", "floods", "errors", "changed"))
     sys.exit(1 if wrong else 0)

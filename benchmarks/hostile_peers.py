@@ -24,6 +24,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from hostile_clients import KINDS, SENSE, Images, To, attack, exchange, scan_messages
+from provenance import record
 
 RUN = "from upmri.cli import main, serve; main()"
 Row = tuple[list[float], int]  # seconds of each client, and images that are not identical
@@ -153,6 +154,7 @@ def main() -> None:
     target = options.o or (None if options.quick else Path(__file__).parent / "results")
     if target is not None:
         (target / "hostile_peers.md").write_text(f"# Honest clients while hostile ones work\n\n{text}")
+        record(target / "hostile_peers.md")
 
 
 if __name__ == "__main__":

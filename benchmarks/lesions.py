@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shutil
 import time
 from dataclasses import replace
 from functools import cache
@@ -219,15 +220,18 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", help="names of methods to run, for trials")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--work", type=Path, default=Path("results/lesions"))
+    parser.add_argument("--fresh", action="store_true", help="compute everything again")
     parser.add_argument("--redraw", action="store_true", help="only tables and figures")
     options = parser.parse_args()
+    if options.fresh:
+        shutil.rmtree(options.work / options.part, ignore_errors=True)
     work = Work(options.work / options.part)
     if not options.redraw:
         run(options, work)
     from lesions_figures import draw
     from lesions_tables import write
 
-    write(work, options.part)
+    write(work, options.part, None if options.redraw else options.device)
     draw(work, options.part)
 
 

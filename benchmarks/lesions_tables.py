@@ -12,6 +12,7 @@ import torch
 
 from lesions import EVERY, FULL, METHODS, RATES, SAMPLES, SLOW, Work
 from lesions_cases import CONTRASTS, DIAMETERS
+from provenance import record
 from upmri.evaluation.benchmark.text_tables import markdown_table
 from upmri.evaluation.lesion_measures import detectability
 
@@ -21,12 +22,15 @@ FAINT = SIZES[0]
 REAL = ("kept", "median", "lowest", "below half", "4 px", "6 px", "8 to 20 px")
 
 
-def write(work: Work, part: str) -> dict[str, Any]:
+def write(work: Work, part: str, device: str | None) -> dict[str, Any]:
     """Write ``lesions.json`` and ``lesions.md``: into the results for test people, else into the work folder."""
     folder = RESULTS if part == "test" else work.folder
     found = summary(work, part)
     (folder / "lesions.json").write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
     (folder / "lesions.md").write_text(markdown(found))
+    every = METHODS | SLOW
+    used = {every[name][1].get("model") for name in found["synthetic"] if name in every} - {None}
+    record(folder / "lesions.json", sorted(used), device)
     return found
 
 

@@ -17,17 +17,21 @@ maps of the other, inside the support of the reference scan's maps. No setting w
 from __future__ import annotations
 
 import argparse
+import json
 import os
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
 import upmri
+from provenance import record
 from upmri.evaluation.metrics import psnr
 from upmri.physics.fourier import ifft2c
 
 LINES = 24
+Row = dict[str, Any]
 BRAINS = ("invivo_brain_16ch", "invivo_brain_7ch")
 
 
@@ -49,7 +53,7 @@ def draw(width: int, pattern: str, number: int, *, calibration: bool) -> Tensor:
     return mask
 
 
-def brain(path: Path, methods: list[str], draws: int) -> list[str]:
+def brain(path: Path, methods: list[str], draws: int) -> list[Row]:
     """Rows of the table for a fully sampled scan."""
     full = upmri.load(path)
     width = full.matrix[1]
@@ -61,10 +65,10 @@ def brain(path: Path, methods: list[str], draws: int) -> list[str]:
     coils = ifft2c(full.kspace)
     references = [(given.conj() * coils).sum(1), coils.abs().square().sum(1).sqrt()]
 
-    def scores(mask: Tensor, maps: Tensor | None) -> tuple[list[list[float]], str]:
+    def scores(mask: Tensor, maps: Tensor | None) -> tuple[list[list[float]], Row]:
         scan = upmri.Scan(kspace=full.kspace * mask, mask=mask, maps=maps)
         made = [upmri.reconstruct(scan, method) for method in methods]
-        quality = f"{made[0].settings['maps_quality']} {made[0].settings['maps_unexplained']:.4f}"
+        quality = {key: made[0].settings[f"maps_{key}"] for key in ("quality", "unexplained")}
         return [[psnr(rec.image, x0, inside).item() for x0 in references] for rec in made], quality
 
     rows = []
@@ -74,15 +78,24 @@ def brain(path: Path, methods: list[str], draws: int) -> list[str]:
             (joint, quality), (same, _) = scores(mask, None), scores(mask, given)
             other, _ = scores(draw(width, pattern, number, calibration=True), None)
             for i, method in enumerate(methods):
-                cells = [f"{a:.2f} | {b:.2f} | {a - b:+.2f}" for a, b in zip(joint[i], same[i], strict=True)]
-                cells += [f"{b:.2f} | {a - b:+.2f}" for a, b in zip(joint[i][1:], other[i][1:], strict=True)]
-                name = path.stem.removesuffix("_kspace")
-                rows.append(f"| {name} | {pattern} {number} | {method} | {' | '.join(cells)} | {quality} |")
-                print(rows[-1], flush=True)
+                about = {"scan": path.stem.removesuffix("_kspace"), "lines": f"{pattern} {number}", "method": method}
+                combined = {"joint": joint[i][0], "same lines": same[i][0], "difference": joint[i][0] - same[i][0]}
+                squares = {"joint, squares": joint[i][1], "same lines, squares": same[i][1]}
+                rows.append(about | combined | squares | {"with 24 lines, squares": other[i][1]} | quality)
+                print(line(rows[-1]), flush=True)
     return rows
 
 
-def phantom(folder: Path, methods: list[str]) -> list[str]:
+def line(row: Row) -> str:
+    """A line of the table of brains."""
+    squares, same_squares, other = (row[f"{key}, squares"] for key in ("joint", "same lines", "with 24 lines"))
+    cells = [f"{row['joint']:.2f} | {row['same lines']:.2f} | {row['difference']:+.2f}"]
+    cells += [f"{squares:.2f} | {same_squares:.2f} | {squares - same_squares:+.2f}"]
+    cells += [f"{other:.2f} | {squares - other:+.2f} | {row['quality']} {row['unexplained']:.4f}"]
+    return f"| {row['scan']} | {row['lines']} | {row['method']} | {' | '.join(cells)} |"
+
+
+def phantom(folder: Path, methods: list[str]) -> list[Row]:
     """Rows of the table for the scan with a reference scan."""
     scan = upmri.load(folder / "phantom_16ch_r2_kspace.npy")
     mapped = upmri.estimate_maps(scan, upmri.load(folder / "phantom_16ch_r2_reference.npy"))
@@ -92,11 +105,8 @@ def phantom(folder: Path, methods: list[str]) -> list[str]:
     for method in methods:
         one, other = (upmri.reconstruct(which, method) for which in (scan, mapped))
         x, x0 = (rec.image.abs() * inside for rec in (one, other))
-        rows.append(
-            f"| phantom_16ch_r2 | {method} | {((x - x0).norm() / x0.norm()).item():.2%} | "
-            f"{one.settings['maps_unexplained']:.4f} | {other.settings['maps_unexplained']:.4f} |"
-        )
-        print(rows[-1], flush=True)
+        shares = {"unexplained": one.settings["maps_unexplained"], "reference": other.settings["maps_unexplained"]}
+        rows.append({"method": method, "nrmse": ((x - x0).norm() / x0.norm()).item(), **shares})
     return rows
 
 
@@ -114,13 +124,21 @@ def main() -> None:
     )
     table = [head, "|---" * 12 + "|"]
     print("\n".join(table))
+    found: dict[str, list[Row]] = {"rows": []}
     for name in BRAINS:
-        table += brain(folder / f"{name}_kspace.npy", options.methods, options.draws)
+        found["rows"] += brain(folder / f"{name}_kspace.npy", options.methods, options.draws)
+    table += [line(row) for row in found["rows"]]
     more = ["", "| scan | method | NRMSE | unexplained, joint | unexplained, reference scan |", "|---" * 5 + "|"]
+    found["phantom"] = phantom(folder, options.methods)
+    for row in found["phantom"]:
+        cells = f"{row['method']} | {row['nrmse']:.2%} | {row['unexplained']:.4f} | {row['reference']:.4f}"
+        more.append(f"| phantom_16ch_r2 | {cells} |")
     print("\n".join(more))
-    table += more + phantom(folder, options.methods)
     if options.out is not None:
-        options.out.write_text("\n".join(table) + "\n")
+        options.out.write_text("\n".join(table + more) + "\n")
+        kept = options.out.with_suffix(".json")
+        kept.write_text(json.dumps(found, indent=1) + "\n")
+        record(kept, ["brain", "cardiac"])
 
 
 if __name__ == "__main__":

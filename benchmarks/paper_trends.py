@@ -13,7 +13,6 @@ again.
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from typing import Any
 import torch
 
 import upmri
+from provenance import record
 from upmri.core.device import pick_device
 from upmri.evaluation.benchmark.cases import Task
 from upmri.evaluation.benchmark.plan import Group
@@ -34,6 +34,7 @@ from upmri.weights.files import load_prior
 ROOT = Path(__file__).parents[1]
 NOISE, RATES = (0.01, 0.0), (4.0, 8.0)
 STEPS, ITERATIONS = (2, 5, 10, 20, 50), (10, 30, 50)
+FACTS = ("name", "noise", "rate", "slices", "maps", "part", "weights")
 FORMS = {
     "as published": {"null_noise": True},
     "no null-space noise": {"null_noise": False},
@@ -88,34 +89,44 @@ def main() -> None:
     parser.add_argument("--model", nargs="+", default=[], metavar="LABEL=FILE")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results" / "paper_trends.json")
+    parser.add_argument("--noise", type=float, nargs="+", default=NOISE, help="σ₀ of the scans")
+    parser.add_argument("--rates", type=float, nargs="+", default=RATES)
     options = parser.parse_args()
     models = {"peak 1": str(ROOT / "models" / "brain-upmri-paper.safetensors")}
     models |= dict(text.split("=", 1) for text in options.model)
-    rows: dict[str, list[float]] = json.loads(options.out.read_text()) if options.out.exists() else {}
+    stored = json.loads(options.out.read_text())["rows"] if options.out.exists() else []
+    rows: dict[str, dict[str, Any]] = {json.dumps([row[fact] for fact in FACTS]): row for row in stored}
     todo = points(models)
-    for noise in NOISE:
-        for rate in RATES:
+    for noise in options.noise:
+        for rate in options.rates:
             found: list[upmri.Scan] = []
             for name, (method, settings) in todo.items():
-                key = key_of(name, settings, noise, rate, options)
+                facts = facts_of(name, settings, noise, rate, options)
+                key = json.dumps(list(facts.values()))
                 if key not in rows:
                     found = found or scans(noise, rate, options)
-                    rows[key] = score(found, method, settings, pick_device(options.device))
-                    options.out.write_text(json.dumps(rows, indent=0))
-    for noise in NOISE:
+                    values = score(found, method, settings, pick_device(options.device))
+                    rows[key] = facts | {"psnr": [round(value, 4) for value in values]}
+                    lines = ",\n".join(json.dumps(row) for row in rows.values())
+                    options.out.write_text(f'{{"rows": [\n{lines}\n]}}\n')
+                    record(options.out, ["brain", *models.values()], options.device)
+    for noise in options.noise:
         table = []
         for name, (_, settings) in todo.items():
-            values = [rows[key_of(name, settings, noise, rate, options)] for rate in RATES]
+            keys = [json.dumps(list(facts_of(name, settings, noise, rate, options).values())) for rate in options.rates]
+            values = [rows[key]["psnr"] for key in keys]
             table.append([name, *(f"{sum(v) / len(v):.2f}" for v in values)])
         print(f"### σ₀ = {noise:g}, {options.slices} T2 slices ({options.part}), maps: {options.maps}\n")
-        print(markdown_table(["", *(f"PSNR {rate:g}×" for rate in RATES)], table))
+        print(markdown_table(["", *(f"PSNR {rate:g}×" for rate in options.rates)], table))
 
 
-def key_of(name: str, settings: dict[str, Any], noise: float, rate: float, options: argparse.Namespace) -> str:
-    """Name of a result: everything that it depends on, weights by the hash of their content."""
-    digest = load_prior(settings["model"]).digest[:12] if "model" in settings else ""
-    facts = [settings | {"model": digest}, noise, rate, options.slices, options.maps, options.part]
-    return f"{name} {hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:12]}"
+def facts_of(
+    name: str, settings: dict[str, Any], noise: float, rate: float, options: argparse.Namespace
+) -> dict[str, Any]:
+    """All that a result depends on, weights by the hash of their content."""
+    digest = load_prior(settings["model"]).digest if "model" in settings else None
+    values = (name, noise, rate, options.slices, options.maps, options.part, digest)
+    return dict(zip(FACTS, values, strict=True))
 
 
 if __name__ == "__main__":

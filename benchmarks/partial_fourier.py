@@ -18,11 +18,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from statistics import mean
+from typing import Any
 
 import torch
 import torch.nn.functional as nnf
 
 import upmri
+from provenance import record
 from real_scans import PHASES, SCANS, Setting
 from upmri.evaluation.metrics import psnr
 from upmri.formats import load_images
@@ -70,9 +72,9 @@ def simulated(group: str, noise: float, count: int) -> Iterator[upmri.Scan]:
         yield replace(simulate(made, coils=12, acceleration=1, acs=0, noise=noise, seed=seed), maps=None)
 
 
-def gains(scans: list[tuple[upmri.Scan, torch.Tensor]], device: str) -> tuple[list[str], list[float]]:
-    """Mean PSNR without and with the constraint, for each method, as cells, and the gains of each method and scan."""
-    cells, all_gains = [], []
+def gains(scans: list[tuple[upmri.Scan, torch.Tensor]], device: str) -> dict[str, dict[str, Any]]:
+    """PSNR without and with the constraint, for each method: their means, the worst gain, and all pairs."""
+    found = {}
     for method, given in METHODS.items():
         pairs = [
             [psnr(upmri.reconstruct(scan, method, partial_fourier=on, device=device, **given).image, truth).item()
@@ -81,14 +83,16 @@ def gains(scans: list[tuple[upmri.Scan, torch.Tensor]], device: str) -> tuple[li
         ]  # fmt: skip
         off, on = (mean(values) for values in zip(*pairs, strict=True))
         worst = min(b - a for a, b in pairs)
-        all_gains.append(worst)
-        cells.append(f"{off:.2f} → {on:.2f} ({on - off:+.2f}, worst {worst:+.2f})")
-    return cells, all_gains
+        found[method] = {"without": off, "with": on, "gain": on - off, "worst": worst, "pairs": pairs}
+    return found
 
 
-def row(name: str, scans: list[tuple[upmri.Scan, torch.Tensor]], device: str) -> str:
-    """A row of a table, printed on the way."""
-    cells, _ = gains(scans, device)
+def row(kept: list[dict[str, Any]], name: str, scans: list[tuple[upmri.Scan, torch.Tensor]], device: str) -> str:
+    """A row of a table, printed on the way, whose numbers are added to those that are kept."""
+    found = gains(scans, device)
+    kept += [{"name": name, "method": method, "scans": len(scans), **one} for method, one in found.items()]
+    cells = [f"{one['without']:.2f} → {one['with']:.2f} ({one['gain']:+.2f}, "
+             f"worst {one['worst']:+.2f})" for one in found.values()]  # fmt: skip
     text = f"| {name} | {len(scans)} | {' | '.join(cells)} |"
     print(text, flush=True)
     return text
@@ -140,6 +144,7 @@ def main() -> None:
     options = parser.parse_args()
     if options.pictures:
         return pictures(options.pictures)
+    kept: list[dict[str, Any]] = []
     head = f"| | scans | {' | '.join(METHODS)} |\n|---|---|{'---|' * len(METHODS)}"
     text = ["# Partial Fourier", "", "PSNR in dB without → with the phase constraint (mean gain, worst gain).", ""]
     text += ["Brains in vivo, either side left out; nothing was chosen here:", "", head]
@@ -147,8 +152,8 @@ def main() -> None:
         for phase in PHASES:
             for share, rate in ((0.75, 1), (0.625, 1), (0.75, 2)):
                 label = f"{name}, {phase} axis, {round(8 * share)}/8{f', {rate}×' if rate > 1 else ''}"
-                text.append(row(label, real(name, phase, share, rate), options.device))
-        text.append(row(f"{name}, asymmetric echo, 6/8", asymmetric(name, 0.75), options.device))
+                text.append(row(kept, label, real(name, phase, share, rate), options.device))
+        text.append(row(kept, f"{name}, asymmetric echo, 6/8", asymmetric(name, 0.75), options.device))
     text += ["", "Simulated scans of validation people, on which the strength was chosen:", "", head]
     for group in GROUPS:
         for share, rate in ((0.75, 1), (0.625, 1), (0.75, 2)):
@@ -158,8 +163,11 @@ def main() -> None:
                     mask = lines(scan.matrix[1], share, rate)
                     scans.append((replace(scan, kspace=scan.kspace * mask, mask=mask), scan.reference))
                 label = f"{group}, {round(8 * share)}/8{f', {rate}×' if rate > 1 else ''}, σ₀ = {noise:g}"
-                text.append(row(label, scans, options.device))  # type: ignore[arg-type]
+                text.append(row(kept, label, scans, options.device))  # type: ignore[arg-type]
     RESULTS.write_text("\n".join(text) + "\n")
+    file = RESULTS.with_suffix(".json")
+    file.write_text(json.dumps({"rows": kept}, indent=1, ensure_ascii=False) + "\n")
+    record(file, ["brain"], options.device)
     return None
 
 

@@ -20,6 +20,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from provenance import record
+
 PEERS = ("sigpy", "bart", "deepinv", "mrpro")
 RESULTS = Path(__file__).parent / "results"
 Row = dict[str, Any]
@@ -295,4 +297,5 @@ def publish(args: argparse.Namespace, name: str, title: str, result: Row, sectio
         args.out.mkdir(parents=True, exist_ok=True)
         (args.out / f"{name}.md").write_text(text)
         (args.out / f"{name}.json").write_text(data)
+        record(args.out / f"{name}.json")
     print(data if args.json else text, end="")

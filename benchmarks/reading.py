@@ -23,6 +23,7 @@ import h5py
 import numpy as np
 import torch
 
+from provenance import record
 from upmri import formats
 from upmri.core import fork_server
 from upmri.core.memory import keep_freed
@@ -151,6 +152,7 @@ torch is imported once more; commands start that process before they import torc
     print(text)
     if options.out is not None:
         (options.out / "reading.md").write_text(text, encoding="utf-8")
+        record(options.out / "reading.md")
 
 
 if __name__ == "__main__":

@@ -14,10 +14,12 @@ import argparse
 import json
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
 
+from provenance import record
 from upmri.core.device import pick_device
 from upmri.core.memory import keep_freed
 from upmri.evaluation.benchmark.timing import machine_load
@@ -118,6 +120,7 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("-o", "--out", type=Path, help="file for the results, .json")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--size", type=int, default=320)
     parser.add_argument("--batch", type=int, default=8)
@@ -143,6 +146,9 @@ def main() -> None:
         "size": options.size,
         "batch": options.batch,
     }
+    if options.out:
+        options.out.write_text(json.dumps(result | rows, indent=1) + "\n")
+        record(options.out, device=options.device)
     if options.json:
         print(json.dumps(result | rows, indent=1))
         return

@@ -12,17 +12,21 @@ Runs with torch, numpy and safetensors alone.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 
 import upmri
+from provenance import record
 from quality import GROUPS, scans
 from upmri.core.device import pick_device
+from upmri.evaluation.benchmark.text_tables import markdown_table
 from upmri.evaluation.metrics import psnr
 from upmri.physics.espirit import find_maps
 from upmri.physics.fourier import ifft2c
@@ -42,8 +46,8 @@ def measure(scan: upmri.Scan, model: str, device: str, *, refine: bool) -> tuple
     return psnr(rec.image, scan.reference).item(), clock() - start
 
 
-def simulated(group: str, rate: float, part: str, slices: int, device: str) -> list[str]:
-    """A row of the table."""
+def simulated(group: str, rate: float, part: str, slices: int, device: str) -> dict[str, Any]:
+    """A row of the table, and the PSNR of each slice with all three maps."""
     model = GROUPS[group][0]
     rows = []
     for scan in scans(group, part, rate, slices, "true", 1):
@@ -55,14 +59,19 @@ def simulated(group: str, rate: float, part: str, slices: int, device: str) -> l
     values = torch.tensor(rows, dtype=torch.float64)  # (slice, maps, PSNR and seconds)
     (before, after, true), seconds = values.mean(0).T
     gains = values[:, 1, 0] - values[:, 0, 0]
-    return [
-        group, f"{rate:g}×", str(len(rows)), f"{before:.2f}", f"{after:.2f}", f"{true:.2f}",
-        f"{gains.mean():+.2f}", f"{gains.min():+.2f}", f"{100 * (after - before) / (true - before):.0f} %",
-        f"{seconds[1] / seconds[0]:.1f}",
-    ]  # fmt: skip
+    found = {
+        "espirit": before, "refined": after, "true": true, "gain": gains.mean(), "worst": gains.min(),
+        "share": (after - before) / (true - before), "time": seconds[1] / seconds[0],
+    }  # fmt: skip
+    return {"group": group, "rate": rate, "slices": len(rows), **rounded(found), "each": values[..., 0].tolist()}
 
 
-def real(name: str, rate: float, draws: int, device: str) -> list[str]:
+def rounded(found: dict[str, Any]) -> dict[str, float]:
+    """Numbers for JSON."""
+    return {name: round(float(value), 4) for name, value in found.items()}
+
+
+def real(name: str, rate: float, draws: int, device: str) -> dict[str, Any]:
     """A row of the table: random lines of a fully sampled scan."""
     full = torch.from_numpy(np.load(Path(os.environ["UPMRI_DATA"]) / "scans" / f"{name}_kspace.npy"))[None]
     full = full.to(torch.complex64)
@@ -79,15 +88,27 @@ def real(name: str, rate: float, draws: int, device: str) -> list[str]:
     gains = values[..., 1] - values[..., 0]
     before, after = values[:, 0].mean(0)
     mean, least = gains.mean(0), gains.min(0).values
-    return [
-        name, f"{rate:g}×", str(draws), f"{before:.2f}", f"{after:.2f}", f"{mean[0]:+.2f}", f"{least[0]:+.2f}",
-        f"{mean[1]:+.2f}",
-    ]  # fmt: skip
+    found = {"espirit": before, "refined": after, "gain": mean[0], "worst": least[0], "gain, root": mean[1]}
+    return {"scan": name, "rate": rate, "draws": draws, **rounded(found), "each": values[:, 0].tolist()}
 
 
-def table(head: list[str], rows: list[list[str]]) -> str:
+FORMATS = {
+    "rate": "g",
+    "slices": "d",
+    "draws": "d",
+    "gain": "+.2f",
+    "worst": "+.2f",
+    "gain, root": "+.2f",
+    "share": ".0%",
+}
+
+
+def table(rows: list[dict[str, Any]]) -> str:
     """Markdown."""
-    return "\n".join(f"| {' | '.join(row)} |" for row in [head, ["---"] * len(head), *rows])
+    head = [name for name in rows[0] if name != "each"]
+    body = [[f"{row[name]:{FORMATS.get(name, '.2f')}}" if name in FORMATS or not isinstance(row[name], str)
+             else row[name] for name in head] for row in rows]  # fmt: skip
+    return markdown_table(head, body)
 
 
 def main() -> None:
@@ -100,23 +121,22 @@ def main() -> None:
     parser.add_argument("--device", default="auto")
     parser.add_argument("-o", "--out", type=Path)
     options = parser.parse_args()
-    text = []
+    found: dict[str, Any] = {"part": options.part}
     if options.groups:
-        head = ["simulated", "rate", "slices", "ESPIRiT, dB", "refined", "true maps"]
-        rows = []
+        found["rows"] = []
         for group in options.groups:
             for rate in RATES:
-                rows.append(simulated(group, rate, options.part, options.slices, options.device))
-                print(*rows[-1], sep="  ", flush=True)
-        text.append(f"People: {options.part}.\n\n" + table([*head, "gain", "worst", "share", "time ×"], rows))
+                found["rows"].append(simulated(group, rate, options.part, options.slices, options.device))
+                print(found["rows"][-1], flush=True)
     if options.real:
-        rows = [real(name, 4, options.real, options.device) for name in REAL]
-        head = ["real", "rate", "draws", "ESPIRiT, dB", "refined", "gain", "worst", "gain, root sum of squares"]
-        text.append(table(head, rows))
-    page = "\n\n".join(text) + "\n"
+        found["real"] = [real(name, 4, options.real, options.device) for name in REAL]
+    page = "\n\n".join([f"People: {options.part}.", *(table(found[key]) for key in ("rows", "real") if key in found)])
     print(page)
     if options.out is not None:
         options.out.write_text(page)
+        kept = options.out.with_suffix(".json")
+        kept.write_text(json.dumps(found, indent=1) + "\n")
+        record(kept, ["brain", "cardiac"], options.device)
 
 
 if __name__ == "__main__":

@@ -30,6 +30,7 @@ import torch
 from torch import Tensor
 
 import upmri
+from provenance import record
 from quality import GROUPS, RESULTS, scans
 from upmri.core.device import pick_device
 from upmri.learning.bootstrap import deviation
@@ -133,6 +134,16 @@ def rounded(values: Tensor) -> list[float]:
     return [round(value, 3) for value in values.tolist()]
 
 
+def weights_of(options: argparse.Namespace) -> set[str]:
+    """Weights of the shipped priors, and of the samplers where they take part."""
+    kinds = {GROUPS[group][0] for group in options.groups}
+    names = kinds | {f"{kind}-ddnm" for kind in kinds if {"ddnm", "dds"} & set(options.methods)}
+    files = {name: Path(options.models.get(name, MODELS / f"{name}.safetensors")) for name in names}
+    return {
+        str(files[name]) if files[name].exists() else name for name in names if name in kinds or files[name].exists()
+    }
+
+
 def table(rows: list[dict[str, Any]]) -> str:
     """Markdown of all results."""
     columns = (
@@ -175,7 +186,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=RESULTS / "uncertainty.json")
     options = parser.parse_args()
     options.device, options.models = pick_device(options.device), dict(pair.split("=", 1) for pair in options.model)
-    rows: list[dict[str, Any]] = []
+    stored = json.loads(options.out.read_text())["rows"] if options.out.exists() else []
+    rows: list[dict[str, Any]] = [row for row in stored if row["method"] not in options.methods]
     with torch.no_grad():
         for group in options.groups:
             for rate in options.rates:
@@ -190,13 +202,15 @@ def main() -> None:
                             print(f"no weights of {method} for {group}", flush=True)
                             continue
                         row = {"method": method, "maps": maps, "group": group, "rate": rate, "slices": len(found)}
+                        row["samples"] = options.samples
                         row |= cell(draw, few, found, maps, options.lines, options)
                         row["seconds"] = round(time.perf_counter() - start)
                         rows.append(row)
                         print(json.dumps({key: row[key] for key in row if key != "within"}), flush=True)
-                        result = {"part": options.part, "samples": options.samples, "deviations": DEVIATIONS}
+                        result = {"part": options.part, "deviations": DEVIATIONS}
                         options.out.write_text(json.dumps(result | {"rows": rows}, indent=1) + "\n")
                         options.out.with_suffix(".md").write_text(table(rows))
+                        record(options.out, sorted(weights_of(options)), str(options.device))
 
 
 if __name__ == "__main__":

@@ -29,6 +29,7 @@ import torch
 from torch import Tensor
 
 import upmri
+from provenance import record
 from upmri.core.device import pick_device
 from upmri.core.memory import keep_freed
 from upmri.evaluation.benchmark.timing import machine_load
@@ -171,6 +172,7 @@ def main() -> None:
         about = {"load": load, "threads": torch.get_num_threads(), "torch": torch.__version__, "rows": rows}
         options.out.mkdir(parents=True, exist_ok=True)
         (options.out / "volumes.json").write_text(json.dumps(about, indent=1) + "\n")
+        record(options.out / "volumes.json", [options.model], options.device)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """UPMRI as published: a velocity network with the input A*y_t, projections by conjugate gradients, Algorithm 1.
 
-As written it does not work (``docs/upmri.md`` explains and shows why); it is here for comparison. Its objective can be
-changed step by step into that of ``upmri``, to measure what each change brings (``docs/steps.md``).
+On noisy data it does not work as written (``docs/upmri.md`` explains why); it is here for comparison. Its objective can
+be changed step by step into that of ``upmri``, to measure what each change brings (``docs/steps.md``).
 """
 
 from __future__ import annotations

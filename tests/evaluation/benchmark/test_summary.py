@@ -18,6 +18,8 @@ def test_sweeps_are_curves_and_not_rows(write, tmp_path):
     names = {path.name for path in summary.write_summary(store, config, tmp_path / "results")}
     store.close()
     assert {"table.md", "table.csv", "over_damping.pdf", "psnr_espirit.pdf", "ssim_espirit.pdf"} <= names
+    slices = (tmp_path / "results" / "slices.csv").read_text().splitlines()
+    assert len(slices) == 1 + 2 * 6  # two entries, six scans
     table = (tmp_path / "results" / "table.md").read_text()
     assert "damped" not in table
     assert "| chosen |" in table

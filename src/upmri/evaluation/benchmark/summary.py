@@ -13,7 +13,7 @@ from upmri.evaluation.benchmark import cases
 from upmri.evaluation.benchmark.plan import BenchmarkConfig
 from upmri.evaluation.benchmark.run import TRUTH, Variant, variants
 from upmri.evaluation.benchmark.store import Store
-from upmri.evaluation.benchmark.tables import Cell, cells, score_csv, score_markdown
+from upmri.evaluation.benchmark.tables import Cell, cells, score_csv, score_markdown, slice_csv
 from upmri.evaluation.comparison import comparison
 from upmri.evaluation.plots import curves, violins
 from upmri.formats import atomic
@@ -23,11 +23,12 @@ _WRAP, _WIDE = 7, 20
 
 
 def write_summary(store: Store, config: BenchmarkConfig, folder: Path) -> list[Path]:
-    """Write ``table.md``, ``table.csv`` and all figures into a folder; return their paths."""
+    """Write ``table.md``, ``table.csv``, ``slices.csv`` and all figures into a folder; return their paths."""
     made = variants(config)
     found = cells(store.rows(), config, made)
-    paths = [folder / "table.md", folder / "table.csv"]
-    for path, text in zip(paths, (score_markdown(found, config), score_csv(found, config)), strict=True):
+    paths = [folder / "table.md", folder / "table.csv", folder / "slices.csv"]
+    texts = (score_markdown(found, config), score_csv(found, config), slice_csv(found))
+    for path, text in zip(paths, texts, strict=True):
         with atomic.staged(path, overwrite=True) as stage:
             stage.write_text(text, encoding="utf-8")
     return (

@@ -103,6 +103,18 @@ def score_csv(found: Sequence[Cell], config: BenchmarkConfig) -> str:
     return csv_table(head, rows)
 
 
+def slice_csv(found: Sequence[Cell]) -> str:
+    """Return the scores of every slice as CSV: what a repetition on a few slices is compared with."""
+    head = ["maps", "group", "acceleration", "entry", "person", "scan", *_METRICS]
+    rows = [
+        [cell.maps, cell.group, f"{cell.acceleration:g}", cell.entry, row.person, row.scan]
+        + [f"{getattr(row, metric):.6g}" for metric in _METRICS]
+        for cell in found
+        for row in cell.rows
+    ]
+    return csv_table(head, rows)
+
+
 def _table(here: dict[tuple[str, float], Cell], title: str, config: BenchmarkConfig) -> str:
     rates = [rate for rate in config.accelerations if any(at[1] == rate for at in here)]
     head = ["learnt from", "method", "evaluations"]

@@ -1,0 +1,248 @@
+"""Tables of `upmri benchmark` and `quality.py`: methods on test people."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+from published.pages import Table, markdown, show
+from published.results import MissingResultError, Results
+
+BRAINS = ("T1, skull-stripped", "T1 head", "T2 head")
+GROUPS = (*BRAINS, "heart")
+RATES = (4.0, 8.0)
+# Later runs first: an entry is taken from the first file that has it.
+RUNS = ("brain-further.csv", "brain.csv", "cardiac.csv")
+# Entries that may stand for one draw or for a mean.
+SAMPLERS = {"ddnm", "dds", "dps", "ot-ode", "pnp-flow", "ambient"}
+OURS, SHORT, TWIN, SENSE, PAPER = "upmri", "upmri, 588 steps", "upmri, full images", "sense, best λ", "upmri-paper"
+
+
+def value(r: Results, entry: str, group: str, rate: float, column: str = "psnr mean", maps: str = "espirit") -> Any:
+    """A number of the benchmark, or None."""
+    for file in (file for file in RUNS if r.has(file)):
+        if found := r.all(file, column, entry=entry, group=group, acceleration=rate, maps=maps):
+            return found[0]
+    return None
+
+
+def lead(r: Results, entry: str, group: str, rate: float, ours: str = OURS, maps: str = "espirit") -> list[float]:
+    """Lead of `upmri`: its mean and a 95 % interval over people."""
+    if ours == OURS and (found := value(r, entry, group, rate, "upmri ahead psnr", maps)) is not None:
+        return [found, *(value(r, entry, group, rate, f"upmri ahead {end}", maps) for end in ("low", "high"))]
+    means = [value(r, name, group, rate, maps=maps) for name in (ours, entry)]
+    if None in means:
+        return []
+    return [means[0] - means[1], *_interval(r, entry, group, rate, ours, maps)]
+
+
+def _interval(r: Results, entry: str, group: str, rate: float, ours: str, maps: str) -> Sequence[float]:
+    from upmri.evaluation.benchmark.statistics import interval
+
+    for file in ("brain-slices.csv", "cardiac-slices.csv"):
+        where = {"group": group, "acceleration": rate, "maps": maps}
+        columns = [[r.all(file, name, entry=e, **where) for name in ("scan", "person", "psnr")] for e in (ours, entry)]
+        theirs = dict(zip(columns[1][0], columns[1][2], strict=True))
+        found: dict[str, list[float]] = defaultdict(list)
+        for scan, person, psnr in zip(*columns[0], strict=True):
+            if scan in theirs:
+                found[person].append(psnr - theirs[scan])
+        if found:
+            return interval(dict(found))
+    return []
+
+
+def entries(r: Results, maps: str = "espirit") -> dict[str, str]:
+    """All entries but the supervised twin, and what they were trained with, in the order of the benchmark."""
+    found: dict[str, str] = {}
+    for file in (file for file in reversed(RUNS) if r.has(file)):
+        for name in r.distinct(file, "entry", maps=maps):
+            found.setdefault(name, str(r.all(file, "learnt from", entry=name)[0]).split(",")[0])
+    found.pop(TWIN, None)
+    last = [name for name in (PAPER, SHORT, OURS) if name in found]
+    kinds = ("nothing", "full images", "undersampled scans")
+    order = sorted((name for name in found if name not in last), key=lambda name: kinds.index(found[name]))
+    brains = r.distinct("brain.csv", "entry", maps=maps)
+    order.sort(key=lambda name: (kinds.index(found[name]), brains.index(name) if name in brains else len(brains)))
+    return {name: found[name] for name in [*order, *last]}
+
+
+def label(entry: str) -> str:
+    """`method`, and what is special about it."""
+    name, _, rest = entry.partition(", ")
+    name = name if " " in name else f"`{name}`"
+    return f"{name}, {rest}" if rest else name
+
+
+def pair(texts: Sequence[str], best: Sequence[bool]) -> str:
+    """4× · 8×, the best in bold."""
+    if all(best):
+        return f"**{' · '.join(texts)}**"
+    return " · ".join(f"**{text}**" if bold else text for text, bold in zip(texts, best, strict=True))
+
+
+def scores(r: Results, column: str, spec: str, maps: str, chosen: Sequence[str] = ()) -> str:
+    """All entries (or those chosen) and groups, 4× · 8×, the best of each group and rate in bold."""
+    known = entries(r, maps)
+    if chosen:
+        known = {
+            name: kind for name, kind in known.items() if name in chosen or name.split(", ")[0] in SAMPLERS & {*chosen}
+        }
+    shown = {(e, g): [show(v, spec) if (v := value(r, e, g, rate, column, maps)) is not None else "" for rate in RATES]
+             for e in known for g in GROUPS}  # fmt: skip
+    top = {(g, i): max(float(shown[e, g][i] or "-inf") for e in known) for g in GROUPS for i in range(2)}
+    rows, before = [], ""
+    for entry, kind in known.items():
+        title = f"*{'no training' if kind == 'nothing' else kind}:* " if kind != before and not chosen else ""
+        before = kind
+        cells = []
+        for group in GROUPS:
+            texts = shown[entry, group]
+            cells.append(pair(texts, [float(t) == top[group, i] for i, t in enumerate(texts)]) if all(texts) else "")
+        rows.append([title + label(entry), *cells])
+    people = [f"*{value(r, 'sense', g, 4.0, 'people'):.0f}*" for g in GROUPS]
+    return markdown(["", *GROUPS], rows if chosen else [["*people*", *people], *rows])
+
+
+def leads(r: Results, others: Sequence[str], groups: Sequence[str], spec: str, ours: str) -> str:
+    """Lead over some methods, one row for each rate."""
+    rows = []
+    for other in others:
+        for rate in RATES:
+            cells = []
+            for group in groups:
+                found = [show(x, spec) for x in lead(r, other, group, rate, ours)]
+                cells.append(f"{found[0]} ({found[1]} to {found[2]})" if len(found) > 1 else "".join(found))
+            rows.append([f"`{other}`, 4×" if rate == 4 else "8×", *cells])
+    what = "as shipped" if ours == OURS else "at about the same cost"
+    return markdown([f"ahead of, {what}", *groups], rows)
+
+
+def gains(r: Results) -> str:
+    """README: gain over SENSE with the best λ."""
+    rows = [[f"{rate:g}×", *(f"{show(lead(r, SENSE, g, rate)[0], '+.1f')} dB" for g in GROUPS)] for rate in RATES]
+    return markdown(["", *GROUPS], rows)
+
+
+def card(r: Results) -> str:
+    """Model card: `upmri` beside SENSE; the least gain of a slice, where the values of slices are stored."""
+    names = dict(zip(GROUPS, ("brain_t1_stripped", "brain_t1_head", "brain_t2_head", "cardiac_cine"), strict=True))
+    each = bool(r.all("quality.json", "each"))
+    rows = []
+    for group in GROUPS:
+        for rate in RATES:
+            psnr = [value(r, name, group, rate) for name in (SENSE, OURS)]
+            ssim = [value(r, name, group, rate, "ssim mean") for name in (SENSE, OURS)]
+            gain, where = lead(r, SENSE, group, rate)[0], {"group": names[group], "rate": rate, "maps": "espirit"}
+            least = [show(r.one("quality.json", "worst", **where), "+.1f")] if each else []
+            rows.append(
+                [group, f"{rate:g}×", *(show(x, ".1f") for x in psnr), f"**{show(gain, '+.1f')}**", *least,
+                 f"{ssim[0]:.3f} → {ssim[1]:.3f}", show(lead(r, SENSE, group, rate, maps="exact")[0], "+.1f")]
+            )  # fmt: skip
+    head = ["", "", "`sense`", "`upmri`", "gain", *["least gain of a slice"] * each, "SSIM", "gain with the true maps"]
+    return markdown(head, rows)
+
+
+def twin(r: Results) -> str:
+    """Model card: the same network with full images."""
+    if value(r, TWIN, BRAINS[0], 4.0) is None:
+        raise MissingResultError(f"no run has the entry {TWIN!r}")
+    rows = []
+    for group in BRAINS:
+        for rate in RATES:
+            psnr = [show(value(r, name, group, rate), ".1f") for name in (OURS, TWIN, PAPER)]
+            low = lead(r, TWIN, group, rate)
+            behind = [show(-x, ".2f") for x in (low[0], low[2], low[1])]
+            rows.append([group, f"{rate:g}×", *psnr[:2], f"{behind[0]} ({behind[1]} to {behind[2]})", psnr[2]])
+    return markdown(["", "", "`brain`", "with full images", "behind by", "`upmri-paper`"], rows)
+
+
+def run(file: str, groups: Sequence[str], rates: Sequence[float], names: dict[str, str]) -> Any:
+    """A table of one run: entries by group at 4× · 8× (one group: by rate), under the names of the page."""
+
+    def build(r: Results) -> str:
+        rows = []
+        for entry, name in names.items():
+            where = [[r.all(file, "psnr mean", entry=entry, group=g, acceleration=a) for a in rates] for g in groups]
+            cells = [[show(v[0], ".1f") if v else "" for v in row] for row in where]
+            rows.append([name, *(cells[0] if len(groups) == 1 else (" · ".join(row) for row in cells))])
+        return markdown(["", *([f"{a:g}×" for a in rates] if len(groups) == 1 else groups)], rows)
+
+    return build
+
+
+# Rows of tables of one run: entry of its configuration → what the page calls it.
+ROBUSTNESS = {name: label(name) for name in
+              ("sense", "upmri", "upmri, σ₀ × 3", "upmri, σ₀ / 3", "upmri, neighbour's maps")}  # fmt: skip
+TRAINED = {
+    "zero-filled": "`zero-filled`", "sense": "`sense`", "l1-wavelet": "`l1-wavelet`",
+    "upmri, learnt at 4×": "`upmri`, trained at 4×", "upmri, learnt at 8×": "`upmri`, trained at 8×",
+    "upmri": "`upmri`, shipped",
+}  # fmt: skip
+STEPS = {
+    "sense": "SENSE", "as published": "0 as published",
+    "no noise in the null space": "1 no noise in the unmeasured subspace", "one evaluation": "2 one evaluation",
+    "half of the times at t = 0": "3 half of the times at t = 0", "predicts the image": "4 predicts the image",
+    "input is an image": "5 input is an image", "damped projections": "6 damped projections",
+    "no divergence": "7 no divergence", "loss on other lines": "8 loss on lines that are not input",
+    "data consistency inside": "9 data consistency inside the network", "ten cascades": "10 ten cascades",
+    "upmri": "11 the path: `upmri`",
+}  # fmt: skip
+SWITCHES = {
+    "sense": "SENSE", "as published": "`upmri-paper` as published",
+    "without null-space noise": "without the noise (`null_noise: false`)",
+    "image as input": "with it, input x(t) in the backward pass (`image_input: true`)",
+    "one evaluation": "one evaluation (`single_evaluation: true`)", "upmri": "`upmri`",
+}  # fmt: skip
+CONTROLLED = "controlled.json"
+
+
+def endpoints(r: Results) -> str:
+    """Controlled experiment: differences in dB over all groups and rates, with 95 % intervals, and by seed."""
+    rows = []
+    for one in r.at(CONTROLLED, "endpoints"):
+        if one["group"] == "all":
+            low, high = (show(one[end], "+.2f") for end in ("low", "high"))
+            seeds = " · ".join(show(value, "+.2f") for value in one["by_seed"])
+            what = f"`{one['arm']}` − `{one['less']}`"
+            rows.append([one["name"], what, f"{show(one['mean'], '+.2f')} ({low} to {high})", seeds])
+    return markdown(["question", "difference", "dB", "by seed"], rows)
+
+
+def arms(r: Results) -> str:
+    """Controlled experiment: PSNR of every arm by group, 4× · 8×."""
+    found = {(row["arm"], row["group"], row["acceleration"]): row["psnr"] for row in r.at(CONTROLLED, "table")}
+    names = dict.fromkeys(arm for arm, _, _ in found)
+    groups = [group for group in dict.fromkeys(group for _, group, _ in found) if group != "all"]
+    rows = [[f"`{name}`", *(" · ".join(show(found[name, group, rate], ".1f") for rate in RATES) for group in groups)]
+            for name in names]  # fmt: skip
+    return markdown(["", *groups], rows)
+
+
+NOT_STORED = "the values were not stored; the next run of the part writes "
+BENCHMARK, MODELS = "docs/benchmark.md", "docs/models.md"
+TABLES = [
+    Table("gains", "README.md", gains),
+    Table("benchmark-psnr", BENCHMARK, lambda r: scores(r, "psnr mean", ".1f", "espirit")),
+    Table("benchmark-ssim", BENCHMARK, lambda r: scores(r, "ssim mean", ".2f", "espirit", ("zero-filled", "sense",
+          "l1-wavelet", "modl", "varnet", "ddnm", "ot-ode", "weighted-ssdu", SHORT, OURS))),
+    Table("benchmark-true-maps", BENCHMARK, lambda r: scores(r, "psnr mean", ".1f", "exact", (SENSE, "l1-wavelet",
+          "modl", "varnet", "ddnm", "ot-ode", "weighted-ssdu", PAPER, OURS))),
+    Table("benchmark-equal-cost", BENCHMARK,
+          lambda r: leads(r, ("weighted-ssdu", "modl", "varnet"), BRAINS, ".2f", SHORT),
+          "intervals need the values of slices; " + NOT_STORED + "brain-slices.csv"),
+    Table("benchmark-shipped", BENCHMARK,
+          lambda r: leads(r, ("weighted-ssdu", "modl", "varnet"), GROUPS, ".1f", OURS)),
+    Table("benchmark-robustness", BENCHMARK, run("robustness.csv", ("T1 head", "T1 head, equispaced", "heart",
+          "heart, equispaced"), RATES, ROBUSTNESS), NOT_STORED + "robustness.csv"),
+    Table("benchmark-rates", BENCHMARK, run("rates.csv", ("T2 head",), (4.0, 8.0, 10.0, 12.0), TRAINED),
+          NOT_STORED + "rates.csv"),
+    Table("card", MODELS, card),
+    Table("twin", MODELS, twin, "no run has the entry “upmri, full images”; the next run can have it"),
+    Table("steps", "docs/steps.md", run("steps.csv", BRAINS, RATES, STEPS), NOT_STORED + "steps.csv"),
+    Table("paper-switches", "docs/steps.md", run("paper_switches.csv", BRAINS, RATES, SWITCHES),
+          NOT_STORED + "paper_switches.csv"),
+    Table("controlled-endpoints", "docs/controlled.md", endpoints, "no run yet; the next run writes controlled.json"),
+    Table("controlled-arms", "docs/controlled.md", arms, "no run yet; the next run writes controlled.json"),
+]  # fmt: skip

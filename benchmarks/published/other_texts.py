@@ -1,0 +1,190 @@
+"""Numbers in running text of all other pages, and where they come from."""
+
+from __future__ import annotations
+
+from statistics import mean
+
+from published import text_values as v
+from published.certainty_tables import BOUNDS, DRAWS, LESIONS
+from published.methods_tables import OURS
+from published.pages import Text
+from published.scans_tables import ADAPTED, CASES, SCANS, volume_mean
+from published.speed_tables import maps_ratio, ratio
+
+TEXTS = [
+    Text(
+        "docs/real_scan.md",
+        "adapted to the scan is {:.1f} to {:.1f} dB ahead of the best trained method",
+        lambda r: v.over_trained(r, ADAPTED, v.ALL_RATES),
+    ),
+    Text(
+        "docs/real_scan.md",
+        "Without adaptation it is {:.1f} to {:.1f} dB ahead at 3× and 4×",
+        lambda r: v.over_trained(r, OURS, (3.0, 4.0)),
+    ),
+    Text(
+        "docs/real_scan.md",
+        "Along that axis `upmri` is {:.1f} to {:.1f} dB ahead of the best trained method (12 draws), "
+        "and adapted {:.1f} to {:.1f} dB",
+        lambda r: [
+            *v.over_trained(r, OURS, v.ALL_RATES, "readout"),
+            *v.over_trained(r, ADAPTED, v.ALL_RATES, "readout"),
+        ],
+    ),
+    Text(
+        "docs/real_scan.md", "Refined coil maps bring up to {:.1f} dB at 8× and lose up to {:.1f} dB at 3×", v.refined
+    ),
+    Text(
+        "docs/real_scan.md",
+        "gains {:.1f} to {:.1f} dB in the mean of the draws; the worst of {:d} draws loses {:.1f} dB",
+        v.adapted_range,
+    ),
+    Text("docs/adapt.md", "Of {:d} images at 3× to 8×, three lost {:.1f} to {:.1f} dB in PSNR", v.adapted_losses),
+    Text("docs/maps.md", "to {:.0f} dB worse than with as many lines of which 24 are in the centre", v.lines_worse),
+    Text(
+        "docs/adapt.md",
+        "The first scan of a process takes {:.0f} s more on a GPU",
+        lambda r: [
+            r.at("adaptation.json", "cost", "first slice", "seconds")
+            - r.at("adaptation.json", "cost", "second slice", "seconds")
+        ],
+    ),
+    Text(
+        "docs/maps.md", "differs by {:.1f} % (NRMSE)", lambda r: v.percent([r.at("maps.json", "phantom", 0, "nrmse")])
+    ),
+    Text(
+        "docs/volumes.md",
+        "by {:.1f} dB at 8× and by {:.1f} and {:.1f} dB at 2×2 and 2×3 CAIPI",
+        lambda r: [volume_mean(r, "upmri", case, "psnr") - volume_mean(r, "BART", case, "psnr") for case in CASES],
+    ),
+    Text(
+        "docs/partial_fourier.md",
+        "`sense` gains {:.1f} to {:.1f} dB on two brains in vivo, `l1-wavelet` {:.1f} to {:.1f} dB, "
+        "and `upmri`, whose network knows about the phase already, {:.1f} to {:.1f} dB",
+        lambda r: [x for method in ("sense", "l1-wavelet", "upmri") for x in v.partial_rows(r, method)],
+    ),
+    Text(
+        "docs/partial_fourier.md",
+        "little for `sense` ({:.1f} dB with every 2nd line) and costs `upmri` {:.1f} dB",
+        lambda r: [
+            v.partial(r, "sense", f"{SCANS[0]}, readout axis, 6/8, 2×")[0],
+            -v.partial(r, "upmri", f"{SCANS[0]}, readout axis, 6/8")[0],
+        ],
+    ),
+    Text(
+        "docs/partial_fourier.md",
+        "At 5/8 `upmri` changes by {:.2f} to {:+.2f} dB in the mean (worst scan {:.1f})",
+        v.partial_five,
+    ),
+    Text(
+        "docs/partial_fourier.md",
+        "the 16-coil brain changes by {:.1f} dB (`sense`), {:+.1f} dB (`l1-wavelet`) and {:.1f} dB (`upmri`)",
+        lambda r: v.echoes(r, SCANS[0]),
+    ),
+    Text(
+        "docs/partial_fourier.md",
+        "the 7-coil brain gains {:.1f}, {:.1f} and {:.1f} dB",
+        lambda r: v.echoes(r, SCANS[1]),
+    ),
+    Text(
+        "docs/epi.md",
+        "ghost keeps **{:.1f} %** of its energy",
+        lambda r: v.percent([r.one("epi.json", "relative", name="upmri.correct_ghosts")]),
+    ),
+    Text(
+        "docs/cine.md",
+        "is {:.0f} to {:.0f} dB ahead of `upmri` frame by frame, and {:.0f} to {:.0f} dB ahead of BART's",
+        lambda r: [*v.cine_lead(r, "upmri"), *v.cine_lead(r, "BART llr")],
+    ),
+    Text(
+        "docs/cine.md",
+        "`cine` is {:.1f} and {:.1f} dB ahead for the two series at 8×, {:.1f} and {:.1f} dB at 12×; over `llr` "
+        "{:.1f} and {:.1f}, {:.1f} and {:.1f} dB",
+        lambda r: [*v.cine_series(r, "BART llr"), *v.cine_series(r, "llr")],
+    ),
+    Text("docs/cine.md", "# {:,} steps of two series", lambda r: [r.card("cine", "training", "steps")]),
+    Text(
+        "docs/draws.md",
+        "in {:d} of {:d} bands of k-space, and {:.0f} to {:.0f} % of the pixels are within two deviations",
+        v.bands,
+    ),
+    Text(
+        "docs/draws.md",
+        "0.45, is not met: {:.2f} in the mean",
+        lambda r: [mean(r.all(DRAWS, "rank correlation", method="upmri"))],
+    ),
+    Text("docs/bounds.md", "those of PSNR hold in {:.0f} % of the slices", lambda r: v.percent([v.whole(r, "psnr")])),
+    Text("docs/bounds.md", "bounds of held-out lines hold within {:.0f} % of their confidence", v.off_confidence),
+    Text("docs/bounds.md", "The median PSNR is {:.1f} dB above its bound", lambda r: [v.whole(r, "psnr slack")]),
+    Text("docs/bounds.md", "calibrated with {:d} slices each", lambda r: [sum(r.at(BOUNDS, "calibration", "brain"))]),
+    Text(
+        "docs/lesions.md",
+        "lesions of 6 pixels or more keep {:.0f} to {:.0f} % of their contrast",
+        lambda r: v.spots(r)[5:],
+    ),
+    Text("docs/lesions.md", "{:d} real lesions in {:d} slices, {:d} synthetic ones in {:d} slices", v.counts),
+    Text(
+        "docs/lesions.md",
+        "Real lesions keep {:.0f} % of their contrast at 4× ({:d} spots in {:d} slices; the worst {:.0f} %): "
+        "{:.0f} % at a diameter of 4 pixels, {:.0f} % at 6, {:.0f} % at 8 or more",
+        v.spots,
+    ),
+    Text(
+        "docs/lesions.md",
+        "`upmri` keeps {:.2f} · {:.2f} · {:.2f}, of +1 {:.2f} · {:.2f} · {:.2f}, of −0.6 {:.2f} · {:.2f} · {:.2f}",
+        lambda r: v.by_contrast(r, "upmri", ("+0.3", "+1", "-0.6")),
+    ),
+    Text(
+        "docs/lesions.md",
+        "`rei` treats contrasts alike: {:.2f} · {:.2f} · {:.2f}, {:.2f} · {:.2f} · {:.2f}, {:.2f} · {:.2f} · {:.2f}",
+        lambda r: v.by_contrast(r, "rei", ("+0.3", "+1", "-0.6")),
+    ),
+    Text("docs/lesions.md", "From 6× on it is {:.0f} to {:.0f} % below that of all lines", v.below),
+    Text(
+        "docs/lesions.md",
+        "only {:.1f} to {:.1f} times where one was lost",
+        lambda r: v.ends(
+            [r.at(LESIONS, "deviations", "synthetic", rate, "the same, lost") for rate in ("4", "6", "8")]
+        ),
+    ),
+    Text(
+        "docs/lesions.md",
+        "{:d} synthetic and {:d} real lesions",
+        lambda r: [r.at(LESIONS, "deviations", kind, "4", "lesions") for kind in ("synthetic", "real")],
+    ),
+    Text("docs/lesions.md", "and keep {:.0f} %.", lambda r: v.spots(r)[:1]),
+    Text(
+        "benchmarks/README.md",
+        "[{:.2f}, {:.3f}, {:.2f} (lines), {:.2f} (2-D)]",
+        lambda r: [
+            *(ratio(r, 0, what) for what in ("build, factor, solve", "every further solve", "CG")),
+            ratio(r, 1, "CG"),
+        ],
+    ),
+    Text("benchmarks/README.md", "[{:.2f} of sigpy, {:.2f} of BART]", maps_ratio),
+    Text(
+        "benchmarks/README.md",
+        "| {:.2f} (missed), {:.0f} ms per slice (target 50)",
+        lambda r: [r.at("recon-h200.json", "reconstruction", key) for key in ("ratio", "ms_a_slice")],
+    ),
+    Text(
+        "benchmarks/README.md",
+        "| {:.2f} (missed; with a point of the path, one step in four: {:.2f})",
+        lambda r: [r.at("recon-h200.json", key, "ratio") for key in ("training", "path")],
+    ),
+    Text(
+        "benchmarks/README.md",
+        "(`upmri-paper`) | 2.5 | {:.1f}",
+        lambda r: [r.at("recon-h200.json", "divergence", "ratio")],
+    ),
+    Text(
+        "benchmarks/README.md",
+        "the 20 passes take {:.0f} ms and the whole {:.0f} ms",
+        lambda r: [1e3 * r.at("recon-h200.json", "reconstruction", key) for key in ("bare", "seconds")],
+    ),
+    Text(
+        "benchmarks/README.md",
+        "A training step takes {:.0f} ms, its bare passes {:.0f}",
+        lambda r: [1e3 * r.at("recon-h200.json", "training", key) for key in ("seconds", "bare")],
+    ),
+]

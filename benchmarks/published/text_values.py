@@ -1,0 +1,246 @@
+"""What the numbers in running text are: leads, gains, ends of ranges and counts, from the results."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import mean
+
+from published.certainty_tables import BOUNDS, DIAMETERS, DRAWS, LESIONS, RATIOS
+from published.methods_tables import BRAINS, GROUPS, OURS, RATES, SENSE, SHORT, TWIN, entries, lead, value
+from published.results import MissingResultError, Results
+from published.scans_tables import (
+    ADAPTED,
+    REFINED,
+    SCANS,
+    SUPERVISED,
+    WITHOUT,
+    adaptation_gains,
+    cine_cell,
+    draws,
+    means,
+)
+
+ALL_RATES = (3.0, 4.0, 6.0, 8.0)
+
+
+def ends(values: Sequence[float]) -> list[float]:
+    """Least and largest."""
+    return [min(values), max(values)]
+
+
+def percent(values: Sequence[float]) -> list[float]:
+    """Shares in %."""
+    return [round(100 * value, 6) for value in values]
+
+
+# --- methods ----------------------------------------------------------------------------------------------------------
+
+
+def ahead(
+    r: Results, kind: str, groups: Sequence[str] = GROUPS, ours: str = OURS, maps: str = "espirit"
+) -> list[float]:
+    """Lead over the best method of a kind in every group and at every rate, least and largest."""
+    others = [name for name, trained in entries(r, maps).items() if trained == kind and not name.startswith("upmri")]
+    found = []
+    for group in groups:
+        for rate in RATES:
+            known = [v for name in others if (v := value(r, name, group, rate, maps=maps)) is not None]
+            found.append(value(r, ours, group, rate, maps=maps) - max(known))
+    return ends(found)
+
+
+def level(r: Results) -> list[float]:
+    """At about equal cost, beside the best with full images: how far behind, and how far ahead."""
+    low, high = ahead(r, "full images", BRAINS, SHORT)
+    return [-low, high]
+
+
+def gains(r: Results) -> list[float]:
+    """Gain over SENSE with its best λ."""
+    return ends([lead(r, SENSE, group, rate)[0] for group in GROUPS for rate in RATES])
+
+
+def twin(r: Results) -> list[float]:
+    """How far `upmri` is behind the same network with full images."""
+    if value(r, TWIN, BRAINS[0], 4.0) is None:
+        raise MissingResultError(f"no run has the entry {TWIN!r}")
+    return ends([-lead(r, TWIN, group, rate)[0] for group in BRAINS for rate in RATES])
+
+
+def rows(r: Results, entry: str, groups: Sequence[str] = BRAINS) -> list[float]:
+    """PSNR by group, 4× and 8×."""
+    return [value(r, entry, group, rate) for group in groups for rate in RATES]
+
+
+def true_maps(r: Results) -> list[float]:
+    """Lead over `weighted-ssdu` with true maps at 8×: heads, hearts."""
+    found = [lead(r, "weighted-ssdu", group, 8.0, maps="exact")[0] for group in ("T1 head", "T2 head", "heart")]
+    return [min(found[:2]), found[2]]
+
+
+def seconds(r: Results) -> list[float]:
+    """Seconds of training of the weights `brain`, both parts, and of `cardiac`."""
+    parts = [r.card("brain", "training", "begun with", "training", "seconds"), r.card("brain", "training", "seconds")]
+    return [sum(parts), r.card("cardiac", "training", "seconds")]
+
+
+def trained(r: Results, entry: str, rates: Sequence[float]) -> list[float]:
+    """PSNR of weights trained at one rate, T2 heads."""
+    return [r.one("rates.csv", "psnr mean", entry=entry, group="T2 head", acceleration=rate) for rate in rates]
+
+
+def eight_less_four(r: Results) -> list[float]:
+    """Lead at 10× and 12× of weights trained at 8× over those trained at 4×."""
+    four, eight = (trained(r, f"upmri, learnt at {rate}×", (10.0, 12.0)) for rate in (4, 8))
+    return [b - a for a, b in zip(four, eight, strict=True)]
+
+
+def wrong_inputs(r: Results) -> list[float]:
+    """Least lead of `upmri` with wrong inputs over `sense` with the right ones."""
+    found = []
+    for group in ("T1 head", "T1 head, equispaced", "heart", "heart, equispaced"):
+        for rate in RATES:
+            where = {"group": group, "acceleration": rate}
+            sense = r.one("robustness.csv", "psnr mean", entry="sense", **where)
+            names = [name for name in r.distinct("robustness.csv", "entry") if name.startswith("upmri, ")]
+            found += [r.one("robustness.csv", "psnr mean", entry=name, **where) - sense for name in names]
+    return [min(found)]
+
+
+# --- scans ------------------------------------------------------------------------------------------------------------
+
+
+def over_trained(r: Results, ours: str, rates: Sequence[float], phase: str = "phase") -> list[float]:
+    """Lead over the best trained method by scan and rate, of draws that all have (of `upmri`, all draws)."""
+    found = []
+    for scan in SCANS:
+        for rate in rates:
+            known = draws(r, scan, rate, phase, () if ours == ADAPTED else (ADAPTED,))
+            best = max((*SUPERVISED, *WITHOUT), key=lambda name: mean(known[name]))
+            found.append(mean(known[ours]) - mean(known[best]))
+    return ends(found)
+
+
+def refined(r: Results) -> list[float]:
+    """Largest mean gain of refined maps at 8×, and largest loss at 3×."""
+    found = {
+        rate: [means(r, scan, rate, phase) for scan in SCANS for phase in ("phase", "readout")] for rate in (3.0, 8.0)
+    }
+    gain = {rate: [one[REFINED] - one[OURS] for one in cells] for rate, cells in found.items()}
+    return [max(gain[8.0]), -min(gain[3.0])]
+
+
+def adapted(r: Results, phases: Sequence[str] = ("phase", "readout")) -> list[list[float]]:
+    """Gains of adaptation, one list for each scan, rate and axis."""
+    every = [adaptation_gains(r, ALL_RATES, phase) for phase in phases]
+    return [cell for gain in every for cells in gain.values() for cell in cells]
+
+
+def adapted_range(r: Results) -> list[float]:
+    """Mean gain of adaptation, least and largest; number of draws and the largest loss."""
+    cells = adapted(r)
+    each = [gain for cell in cells for gain in cell]
+    return [*ends([mean(cell) for cell in cells]), len(each), -min(each)]
+
+
+def adapted_losses(r: Results) -> list[float]:
+    """Number of draws along the usual axis; least and largest loss of those that lost."""
+    each = [gain for cell in adapted(r, ("phase",)) for gain in cell]
+    return [len(each), *ends([-gain for gain in each if gain < 0])]
+
+
+def partial(r: Results, method: str, name: str) -> list[float]:
+    """Gains of rows of the partial-Fourier table whose names have a part."""
+    names = [one for one in r.distinct("partial_fourier.json", "name") if one.startswith("invivo") and name in one]
+    return [r.one("partial_fourier.json", "gain", name=one, method=method) for one in names]
+
+
+def partial_rows(r: Results, method: str) -> list[float]:
+    """The same, of the rows that the page shows."""
+    shown = ("phase axis, 6/8", "readout axis, 6/8", "phase axis, 6/8, 2×")
+    names = [f"{scan}, {name}" for scan in SCANS for name in shown]
+    return ends([r.one("partial_fourier.json", "gain", name=one, method=method) for one in names])
+
+
+def partial_five(r: Results) -> list[float]:
+    """`upmri` at 5/8: mean gains, and that of the worst scan."""
+    names = [one for one in r.distinct("partial_fourier.json", "name") if one.startswith("invivo") and "5/8" in one]
+    worst = min(r.one("partial_fourier.json", "worst", name=one, method="upmri") for one in names)
+    return [*ends(partial(r, "upmri", "5/8")), worst]
+
+
+def echoes(r: Results, scan: str) -> list[float]:
+    """Gains with asymmetric echoes."""
+    return [partial(r, method, f"{scan}, asymmetric echo")[0] for method in ("sense", "l1-wavelet", "upmri")]
+
+
+def cine_lead(r: Results, other: str) -> list[float]:
+    """Lead of `cine` in all four columns."""
+    cells = [(rate, pattern) for rate in (8, 12) for pattern in range(2)]
+    return ends([cine_cell(r, "cine", *at)[0] - cine_cell(r, other, *at)[0] for at in cells])
+
+
+def cine_series(r: Results, other: str) -> list[float]:
+    """Lead of `cine` in the series with variable density."""
+    found = []
+    for rate in (8, 12):
+        ours, theirs = (r.at("cine.json", f"test {rate}x {name}", "each")[::2] for name in ("cine", other))
+        found += [a["psnr"] - b["psnr"] for a, b in zip(ours, theirs, strict=True)]
+    return found
+
+
+def lines_worse(r: Results) -> list[float]:
+    """How much worse random lines without a centre can be."""
+    columns = [r.all("maps.json", key) for key in ("with 24 lines, squares", "joint, squares")]
+    return [max(a - b for a, b in zip(*columns, strict=True))]
+
+
+# --- certainty --------------------------------------------------------------------------------------------------------
+
+
+def bands(r: Results) -> list[float]:
+    """Bands within the aims, all bands, and shares of pixels."""
+    found = [ratio for one in r.all(DRAWS, "bands", method="upmri") for ratio in one]
+    inside = sum(RATIOS[0] <= ratio <= RATIOS[1] for ratio in found)
+    return [inside, len(found), *percent(ends(r.all(DRAWS, "within two", method="upmri")))]
+
+
+def spots(r: Results) -> list[float]:
+    """Real lesions at 4×: share kept, number, slices, worst, and by diameter."""
+    at = r.at(LESIONS, "every", "upmri", "4")
+    count = sum(len(r.at(LESIONS, "slices", kind)) for kind in ("real", "others"))
+    kept = percent([at[key] for key in ("kept", "lowest", "4 px", "6 px", "8 to 20 px")])
+    return [kept[0], at["spots"], count, *kept[1:]]
+
+
+def by_contrast(r: Results, method: str, contrasts: Sequence[str]) -> list[float]:
+    """Contrast kept at 4×, 6× and 8×."""
+    return [r.at(LESIONS, "synthetic", method, rate, "by contrast", c) for c in contrasts for rate in ("4", "6", "8")]
+
+
+def below(r: Results) -> list[float]:
+    """How much lower d′ is than with all lines, 6× and 8×, in %."""
+    found = []
+    for d in DIAMETERS:
+        full = r.at(LESIONS, "synthetic", "all lines", "1", "d", f"{d} 0.3")
+        found += [1 - r.at(LESIONS, "synthetic", "upmri", rate, "d", f"{d} 0.3") / full for rate in ("6", "8")]
+    return percent(ends(found))
+
+
+def counts(r: Results) -> list[int]:
+    """Real lesions, slices, synthetic ones, slices."""
+    slices = [len(r.at(LESIONS, "slices", kind)) for kind in ("real", "synthetic")]
+    made = r.at(LESIONS, "synthetic", "upmri", "4", "lesions")
+    return [r.at(LESIONS, "real", "upmri", "4", "spots"), slices[0], made, slices[1]]
+
+
+def off_confidence(r: Results) -> list[float]:
+    """Largest difference of the share of held-out lines within their bounds from the confidence, in %."""
+    levels = ("0.8", "0.9", "0.95")
+    found = [r.one(BOUNDS, f"lines {level}", name="all", maps="both") - float(level) for level in levels]
+    return percent([max(map(abs, found))])
+
+
+def whole(r: Results, key: str) -> float:
+    """A share over all scans at a confidence of 90 %."""
+    return r.one(BOUNDS, f"{key} 0.9", name="all", maps="both")

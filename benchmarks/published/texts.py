@@ -1,0 +1,145 @@
+"""Numbers in running text of README and the pages about methods, and where they come from."""
+
+from __future__ import annotations
+
+from statistics import mean
+
+from published import text_values as v
+from published.certainty_tables import LESIONS
+from published.methods_tables import BRAINS, OURS, PAPER, SHORT
+from published.pages import Text
+from published.scans_tables import ADAPTED, SCANS, adaptation_gains, means
+from published.speed_tables import maps_ratio, timed, trend
+
+README, BENCHMARK, MODELS, STEPS = "README.md", "docs/benchmark.md", "docs/models.md", "docs/steps.md"
+FREE, FULL = "undersampled scans", "full images"
+PENDING = "as its table: the next run writes its numbers"
+TEXTS = [
+    Text(
+        README,
+        "[**{:.2f}**](benchmarks/results/default_call.md) of the time of `ecalib`",
+        lambda r: [r.at("default_call_cpu.json", "call", "over BART")],
+    ),
+    Text(README, "[**{:.2f}**](benchmarks/results/espirit.md) of its CPU time", lambda r: maps_ratio(r)[:1]),
+    Text(
+        README,
+        "[**{:.1f} dB**](docs/real_scan.md) at 4× in vivo, adapted to the scan; supervised VarNet {:.1f}, L1-wavelet "
+        "{:.1f}",
+        lambda r: [means(r, SCANS[1], 4.0)[name] for name in (ADAPTED, "varnet", "l1-wavelet")],
+    ),
+    Text(
+        README,
+        "[**{:+.2f} dB**](docs/adapt.md) in the mean over {:d} draws of lines",
+        lambda r: (lambda each: [mean(each), len(each)])(
+            [gain for cells in adaptation_gains(r).values() for cell in cells for gain in cell]
+        ),
+    ),
+    Text(
+        README,
+        "[**{:.1f} %**](docs/bounds.md) of held-out lines within their bounds of 90 %",
+        lambda r: v.percent([v.whole(r, "lines")]),
+    ),
+    Text(
+        README,
+        "keeps {:.0f} % of the contrast of {:d} real lesions at 4×, {:.0f} % at 6× and {:.0f} % at 8×",
+        lambda r: (lambda kept: [kept[0], r.at(LESIONS, "every", "upmri", "4", "spots"), *kept[1:]])(
+            v.percent([r.at(LESIONS, "every", "upmri", rate, "kept") for rate in ("4", "6", "8")])
+        ),
+    ),
+    Text(
+        README,
+        "the default method takes {:.0f} ms a slice in batches",
+        lambda r: [r.at("default_call_h200.json", "batches", "ms a slice, 32")],
+    ),
+    Text(
+        BENCHMARK,
+        "by {:.1f} to {:.1f} dB of the best that trains without full images, by {:.1f} to {:.1f} dB of the "
+        "best that trains with them",
+        lambda r: [*v.ahead(r, FREE), *v.ahead(r, FULL)],
+    ),
+    Text(
+        BENCHMARK,
+        "leads the first by {:.1f} to {:.1f} dB and is level with the second ({:.1f} dB behind to {:.1f} dB ahead)",
+        lambda r: [*v.ahead(r, FREE, BRAINS, SHORT), *v.level(r)],
+    ),
+    Text(
+        BENCHMARK,
+        "further training with full images is {:.1f} to {:.1f} dB better than without",
+        v.twin,
+        "as the table of the card",
+    ),
+    Text(
+        BENCHMARK,
+        "The worst slice, a heart at 8×, lost {:.2f} dB",
+        lambda r: [-r.one("refinement.json", "worst", group="cardiac_cine", rate=8)],
+    ),
+    Text(BENCHMARK, "[up to {:.1f} dB at 8× and lose up to {:.1f} dB at 3×]", v.refined),
+    Text(BENCHMARK, "is {:.1f} dB at 8× on heads and {:.1f} dB at 8× on hearts", v.true_maps),
+    Text(BENCHMARK, "The shipped weights had {:,} s of training, on hearts {:,} s", v.seconds),
+    Text(BENCHMARK, "all brains at 2× to 8× in {:,} s", lambda r: v.seconds(r)[:1]),
+    Text(BENCHMARK, "every cell, by {:.1f} dB or more", v.wrong_inputs, PENDING),
+    Text(BENCHMARK, "those trained at 4× lose up to {:.1f} dB there", lambda r: [max(v.eight_less_four(r))], PENDING),
+    Text(MODELS, "The first two gain {:.1f} to {:.1f} dB over `sense`", v.gains),
+    Text(
+        MODELS,
+        "| 64 · {:,} | 31 · {:,} | 9 · {:d} series of 20 frames",
+        lambda r: [r.card(name, "data", "slices") for name in ("brain", "cardiac", "cine")],
+    ),
+    Text(
+        MODELS,
+        "| steps | {:,} of 16 scans, then {:,} (`configs/brain/upmri-further.yaml`) | {:,} of 16 scans | {:,} of 2",
+        lambda r: [
+            r.card("brain", "training", "begun with", "training", "steps"),
+            *(r.card(name, "training", "steps") for name in ("brain", "cardiac", "cine")),
+        ],
+    ),
+    Text(
+        MODELS,
+        "| {:,}, shared by three trainings, then {:,}, by up to five | {:,}, shared by three | {:,} |",
+        lambda r: [
+            r.card("brain", "training", "begun with", "training", "seconds"),
+            *(r.card(name, "training", "seconds") for name in ("brain", "cardiac", "cine")),
+        ],
+    ),
+    Text(
+        STEPS,
+        "{:.0f} to {:.0f} dB, SENSE has {:.0f} to {:.0f}",
+        lambda r: [*v.ends(v.rows(r, PAPER)), *v.ends(v.rows(r, "sense"))],
+    ),
+    Text(STEPS, "`upmri` yes, by {:.1f} to {:.1f} dB", lambda r: v.ahead(r, FREE)),
+    Text(
+        STEPS,
+        "`upmri` yes: {:.1f} to {:.1f} dB ahead as shipped, {:.1f} dB behind to {:.1f} dB ahead at about equal cost",
+        lambda r: [*v.ahead(r, FULL), *v.level(r)],
+    ),
+    Text(
+        STEPS,
+        "holds: {:.0f} ms alone, `ddnm` {:,.0f}; `upmri` takes {:.0f} ms",
+        lambda r: [1e3 * r.one(timed(r)[name], "alone", entry=name) for name in (PAPER, "ddnm", OURS)],
+    ),
+    Text(
+        STEPS,
+        "The image of `upmri` itself, {:.1f} · {:.1f} dB, has neither T nor k",
+        lambda r: [
+            mean(r.one("sweeps.json", "psnr", method=OURS, rate=rate, settings={}, noise_factor=1)) for rate in (4, 8)
+        ],
+    ),
+    Text(
+        STEPS,
+        "nearly at 8× ({:.1f} and {:.1f} dB), not at 4× ({:.1f} and {:.1f})",
+        lambda r: [v.trained(r, f"upmri, learnt at {at}×", (rate,))[0] for rate in (8.0, 4.0) for at in (4, 8)],
+        PENDING,
+    ),
+    Text(STEPS, "`upmri`: holds, by {:.1f} and {:.1f} dB", v.eight_less_four, PENDING),
+    Text(
+        STEPS,
+        "SENSE has {:.1f} · {:.1f}, `upmri` {:.1f} · {:.1f})",
+        lambda r: [trend(r, name, rate) for name in ("sense", "upmri") for rate in (4, 8)],
+    ),
+    Text(
+        STEPS,
+        "as published yes, from {:.1f} to {:.1f} dB at 4×",
+        lambda r: [trend(r, f"peak 1, as published T {t} k 30") for t in (2, 50)],
+    ),
+    Text(STEPS, "it has {:.1f} · {:.1f}, {:.1f} · {:.1f} and {:.1f} · {:.1f} dB", lambda r: v.rows(r, PAPER)),
+]

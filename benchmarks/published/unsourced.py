@@ -1,0 +1,62 @@
+"""Tables and numbers on pages that no stored result gives, and why.
+
+Tables that are pending (`Table.pending`) are added by the manifest: their next run writes the file that they need.
+"""
+
+from __future__ import annotations
+
+TRIALS = "trials during the design, with data or weights that were not stored: only the page has them"
+PRINTED = "printed by its script, and not stored"
+TESTED = "algebra with a Gaussian prior, no measurement: "
+UNSOURCED: list[dict[str, str]] = [
+    {"page": page, "what": what, "why": why}
+    for page, what, why in (
+        ("README.md", "10,000 small scans in 135 s", "benchmarks/cluster.py prints it"),
+        (
+            "docs/benchmark.md",
+            "rows of ddnm, dds, ot-ode, pnp-flow, gtf2m and upmri-paper of the table of times",
+            "the file of that run was not kept; timing-h200-samplers.csv has the numbers of the page",
+        ),
+        ("docs/models.md", "a network that had full images from the first step: 0.2 to 0.3 and 0.4 to 0.7 dB", TRIALS),
+        ("docs/models.md", "number of people, share of contrasts and fat", "facts of the configurations"),
+        (
+            "docs/upmri.md",
+            "relative errors of Algorithm 1 with the exact velocity",
+            TESTED + "tests/flow/test_sampler.py",
+        ),
+        ("docs/upmri.md", "growth of gradients; a prior with smooth phases: 3.4 to 4.6 dB", TRIALS),
+        ("docs/steps.md", "sentences about the rows; steps and seconds of their trainings", "as the table of the rows"),
+        (
+            "docs/draws.md",
+            "variance of draws along the flow",
+            TESTED + "tests/flow/test_conditional.py compares it to 0.003",
+        ),
+        (
+            "docs/draws.md",
+            "test and truth; standard deviation by band; other patterns; mean of draws along the flow",
+            TRIALS,
+        ),
+        ("docs/bounds.md", "seconds of CPU time; brains in vivo; hearts with the weights brain", TRIALS),
+        (
+            "docs/lesions.md",
+            "means of three slices at 4× and 6×; number of spots of the smallest size",
+            "in the folder of the run, not in lesions.json",
+        ),
+        ("docs/real_scan.md", "phase and fat: both tables and the sentence below", TRIALS),
+        ("docs/adapt.md", "the printed line", PRINTED),
+        ("docs/methods.md", "trainings and settings for comparison, on validation people; bad channels", TRIALS),
+        ("docs/maps.md", "shares of data that maps do not explain; simulated scans with regular lines", TRIALS),
+        ("docs/cine.md", "the network before training; choice of λ; BART with other λ", PRINTED),
+        ("docs/volumes.md", "memory of Calgary-Campinas files; time beside 30 iterations of BART", TRIALS),
+        (
+            "docs/partial_fourier.md",
+            "losses with one β everywhere; changes between the two ends of asymmetric echoes",
+            TRIALS,
+        ),
+        (
+            "benchmarks/README.md",
+            "recon.py on the CPU, serve.py, hostile_peers.py, agreement.py",
+            PRINTED + ", or a table for readers alone",
+        ),
+    )
+]
