@@ -10,14 +10,16 @@ demo: $(READY)
 	$(BIN)/upmri demo --out demo
 
 test: $(READY)
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 # The bridges to other packages, each against the real one.
 test-bench: $(VENV)-bench/.ready
 	$(VENV)-bench/bin/python -m pytest tests/interop
 
+# What `make test` leaves out, and the tests of drawn examples with ten times as many; those that would be the same are not
+# run again.
 soak: $(READY)
-	UPMRI_SOAK=1 $(BIN)/python -m pytest -n 2 -m "soak or not soak"
+	UPMRI_SOAK=1 $(BIN)/python -m pytest -n 2 --dist worksteal -m "soak or hypothesis"
 
 lint: $(READY)
 	$(BIN)/ruff check .
@@ -32,7 +34,7 @@ types: $(READY)
 # Where tests are thin: the least covered modules first, and every line in htmlcov/.
 coverage: $(READY)
 	$(BIN)/coverage erase
-	-$(BIN)/coverage run -m pytest -n 2
+	-$(BIN)/coverage run -m pytest -n 2 --dist worksteal
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage html --quiet
 	$(BIN)/coverage report

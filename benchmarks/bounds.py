@@ -33,7 +33,8 @@ from upmri.learning.conformal import CONFIDENCES
 from upmri.learning.held_out_bounds import Calibration, bound_slice
 from upmri.learning.line_errors import measure_lines
 from upmri.methods.prior import Prior
-from upmri.methods.upmri import Upmri, mean_image
+from upmri.methods.upmri import Upmri
+from upmri.methods.upmri_objective import mean_image
 from upmri.networks.precision import for_inference
 from upmri.physics.fourier import fft1c
 from upmri.physics.problem import Problem

@@ -21,7 +21,7 @@ import torch
 from quality import GROUPS, scans
 from upmri.core.device import pick_device
 from upmri.learning.spread import fit_spread
-from upmri.methods.upmri import mean_image
+from upmri.methods.upmri_objective import mean_image
 from upmri.physics.problem import Problem
 from upmri.weights.files import load_prior, update_card
 

@@ -28,7 +28,8 @@ from upmri.core.device import pick_device
 from upmri.core.scan import Scan
 from upmri.formats import load_images
 from upmri.learning.fit_bounds import calibrate, measure_slices
-from upmri.methods.upmri import Upmri, mean_image
+from upmri.methods.upmri import Upmri
+from upmri.methods.upmri_objective import mean_image
 from upmri.networks.precision import for_inference
 from upmri.physics.espirit import find_maps
 from upmri.physics.masks import seed_for

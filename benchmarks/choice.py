@@ -31,7 +31,8 @@ from upmri.evaluation.benchmark.text_tables import markdown_table
 from upmri.evaluation.metrics import psnr
 from upmri.inference.choice import complete
 from upmri.learning.held_out import gain_over_sense
-from upmri.methods.upmri import Upmri, mean_image
+from upmri.methods.upmri import Upmri
+from upmri.methods.upmri_objective import mean_image
 from upmri.physics.phantom import image
 from upmri.physics.problem import Problem
 from upmri.training.selection import select

@@ -36,7 +36,8 @@ from upmri.core.memory import keep_freed
 from upmri.core.scan import Scan
 from upmri.core.stages import measured, stage
 from upmri.inference.scan_session import Session
-from upmri.methods.upmri import Upmri, UpmriObjective
+from upmri.methods.upmri import Upmri
+from upmri.methods.upmri_objective import UpmriObjective
 from upmri.networks.cnn import UNet
 from upmri.physics.phantom import image
 from upmri.physics.problem import Problem

@@ -24,7 +24,7 @@ from upmri.core.device import pick_device
 from upmri.core.memory import keep_freed
 from upmri.evaluation.benchmark.timing import machine_load
 from upmri.flow.conditional import posterior_mean
-from upmri.methods.upmri import UpmriObjective
+from upmri.methods.upmri_objective import UpmriObjective
 from upmri.methods.upmri_paper import PaperObjective
 from upmri.networks.unrolled import Unrolled
 from upmri.physics.phantom import image

@@ -63,7 +63,7 @@ def entered(work: Callable[[], Any]) -> list[str]:
 def walks() -> str:
     """The modules that a reconstruction and a training step enter."""
     import upmri
-    from upmri.methods.upmri import UpmriObjective
+    from upmri.methods.upmri_objective import UpmriObjective
     from upmri.training.config import DataConfig, TrainConfig
     from upmri.training.loop import train
 

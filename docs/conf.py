@@ -27,7 +27,7 @@ copyright = author  # noqa: A001
 version = release = upmri.__version__
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_gallery.gen_gallery"]
-exclude_patterns = ["_build", "_static", "release.md", *(f"gallery/*.{s}" for s in ("ipynb", "py", "json", "md5"))]
+exclude_patterns = ["_build", "_static", *(f"gallery/*.{s}" for s in ("ipynb", "py", "json", "md5"))]
 nitpicky = True
 # Other projects' pages would have to be asked for over the network; their names stay plain text.
 nitpick_ignore_regex = [
@@ -87,7 +87,7 @@ html_theme_options = {
 # Scripts write files where they run, so they run in a copy.
 _SCRIPTS = HERE / "_build" / "examples"
 _ORDER = (
-    "first_reconstruction", "own_kspace", "compare_methods", "how_sure", "train_prior", "export",
+    "first_reconstruction", "tutorial", "own_kspace", "compare_methods", "how_sure", "train_prior", "export",
     "own_operator", "own_training_loop", "radial", "add_method", "add_format", "real_brain",
 )  # fmt: skip
 

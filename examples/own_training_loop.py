@@ -15,7 +15,7 @@ import torch
 import upmri
 from upmri.evaluation import comparison
 from upmri.methods import Prior
-from upmri.methods.upmri import UpmriObjective
+from upmri.methods.upmri_objective import UpmriObjective
 from upmri.physics.phantom import Ellipse, image
 
 

@@ -1,6 +1,6 @@
 """Print the OpenRecon label of this folder in the form that the Dockerfile needs: JSON in base64.
 
-docker build -f packaging/Dockerfile --build-arg OPENRECON="$(python packaging/label.py)" -t upmri:0.1.0 .
+docker build -f packaging/Dockerfile --build-arg OPENRECON="$(python packaging/label.py)" -t upmri:1.0.0 .
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Write the software bill of materials (SBOM) of a wheel: everything that its environment holds, as CycloneDX 1.6.
 
-    python packaging/sbom.py dist/upmri-0.1.0-py3-none-any.whl build/locked.json
+    python packaging/sbom.py dist/upmri-1.0.0-py3-none-any.whl build/locked.json
 
 Run it in an environment that has the wheel, its dependencies and pip alone, as `make dist` does. The second file is
 pip's report on the locked packages. It has the SHA-256 of the file that each of them came from; torch is not locked.

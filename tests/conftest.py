@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -13,6 +17,7 @@ from torch import Tensor
 
 # Tests run in parallel processes: one thread each is faster than several that share the cores.
 torch.set_num_threads(1)
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # in processes that tests start, too
 # Weights of the user who runs the tests must not change their results.
 os.environ.pop("UPMRI_MODELS", None)
 # Files are read in this process: most tests look at readers, and some replace parts of them. tests/formats/child reads
@@ -44,6 +49,28 @@ def data() -> Path:
         reason = f"UPMRI_DATA names no folder: {folder!r}" if folder else "UPMRI_DATA is not set"
         (pytest.fail if os.environ.get("UPMRI_CI") else pytest.skip)(reason)
     return Path(folder)
+
+
+@pytest.fixture
+def popen() -> Iterator[Callable[..., subprocess.Popen[Any]]]:
+    """``popen(command, **settings)``: a process that is killed and awaited when the test ends, also when it fails.
+
+    One that a failed test leaves behind would raise a ResourceWarning in another test. With ``start_new_session`` all
+    that it has started is killed with it.
+    """
+
+    def end(process: subprocess.Popen[Any], group: bool) -> None:
+        if process.poll() is None:
+            (os.killpg if group else os.kill)(process.pid, signal.SIGKILL)
+
+    with ExitStack() as stack:
+
+        def start(command: list[Any], **settings: Any) -> subprocess.Popen[Any]:
+            process = stack.enter_context(subprocess.Popen(command, **settings))
+            stack.callback(end, process, settings.get("start_new_session", False))
+            return process
+
+        yield start
 
 
 def dense(apply: Callable[[Tensor], Tensor], shape: tuple[int, ...], dtype: torch.dtype = torch.complex128) -> Tensor:

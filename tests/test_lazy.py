@@ -6,13 +6,23 @@ import sys
 import pytest
 
 
-@pytest.mark.parametrize("code", ["import upmri", "import upmri; upmri.__version__; dir(upmri)", "import upmri.cli"])
-def test_no_torch(code):
-    heavy = "[m for m in ('torch', 'numpy', 'h5py', 'matplotlib', 'nibabel') if m in sys.modules]"
-    out = subprocess.run(
-        [sys.executable, "-c", f"import sys; {code}; print({heavy})"], capture_output=True, text=True, check=True
-    )
-    assert out.stdout.strip() == "[]"
+def lines(code):
+    """What a fresh interpreter prints, line by line."""
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return out.stdout.splitlines()
+
+
+def test_imports_load_no_torch():
+    """One after another in one process: each must add none of them."""
+    code = """
+import sys
+for code in ("import upmri", "upmri.__version__; dir(upmri)", "import upmri.cli",
+             "from upmri.weights.catalogue import weight_names; weight_names()"):
+    exec(code)
+    heavy = ("torch", "h5py", "matplotlib", "nibabel") + ("numpy",) * ("weights" not in code)
+    print([name for name in heavy if name in sys.modules])
+"""
+    assert lines(code) == ["[]"] * 4
 
 
 COMMANDS = [
@@ -31,16 +41,18 @@ COMMANDS = [
 ]
 
 
-@pytest.mark.parametrize("command", [[], *([name] for name in COMMANDS)])
-def test_help_loads_no_torch(command):
-    code = (
-        f"import sys, atexit; sys.argv = ['upmri', *{command!r}, '--help'];"
-        "atexit.register(lambda: print('TORCH' if 'torch' in sys.modules else 'LIGHT', file=sys.stderr));"
-        "from upmri.cli import main; main()"
-    )
-    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert "Usage" in out.stdout
-    assert "LIGHT" in out.stderr
+def test_help_loads_no_torch():
+    """That of every command, one after another in one process."""
+    code = f"""
+import contextlib, io, sys
+from upmri.cli import main
+for command in ([], *([name] for name in {COMMANDS})):
+    sys.argv, text = ["upmri", *command, "--help"], io.StringIO()
+    with contextlib.suppress(SystemExit), contextlib.redirect_stdout(text):
+        main()
+    print(*command, "Usage" in text.getvalue(), "torch" in sys.modules)
+"""
+    assert lines(code) == [" ".join([*command, "True", "False"]) for command in ([], *([name] for name in COMMANDS))]
 
 
 def test_unknown_names_are_attribute_errors():
@@ -57,12 +69,6 @@ def test_packages_and_functions_are_imported_on_first_use():
     for package in ("core", "evaluation", "flow", "formats", "learning", "networks", "physics", "training", "weights"):
         assert getattr(upmri, package).__name__ == f"upmri.{package}"
     assert upmri.train is upmri.training.train
-
-
-def test_listing_weights_loads_no_torch():
-    code = "import sys; from upmri.weights.catalogue import weight_names; weight_names(); print('torch' in sys.modules)"
-    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert out.stdout.strip() == "False"
 
 
 def test_modules_of_physics_are_imported_on_first_use():

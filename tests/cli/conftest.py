@@ -10,7 +10,7 @@ from rich.console import Console
 import upmri
 from upmri import cli
 from upmri.cli import console
-from upmri.methods.upmri import UpmriObjective
+from upmri.methods.upmri_objective import UpmriObjective
 from upmri.weights import catalogue
 from upmri.weights.files import save_weights
 

@@ -1,7 +1,8 @@
 """`kill -9` at random moments of the commands that write: nothing is torn, and the next run leaves nothing behind.
 
 Each command runs on tiny data in a process of its own, is killed with all that it started, and runs again. `make soak`
-has thirty moments of each command, `make test` one of `recon`; its moments of `train` and `benchmark` are in
+has three moments of each command, or as many as ``UPMRI_MOMENTS`` says; other draws than those of the last time with
+``UPMRI_SEED``. `make test` has one of `recon`; its moments of `train` and `benchmark` are in
 ``tests/training/test_loop.py`` and ``tests/evaluation/benchmark/test_run.py``.
 """
 
@@ -31,11 +32,13 @@ import upmri
 from upmri import formats
 from upmri.evaluation.benchmark.run import DATABASE
 from upmri.evaluation.benchmark.store import Store
-from upmri.methods.upmri import UpmriObjective
+from upmri.methods.upmri_objective import UpmriObjective
 from upmri.weights.files import save_weights
 
-PATIENCE = 120.0  # seconds after which a failing test stops to wait
-MOMENTS = 8
+PATIENCE = 240.0  # seconds after which a failing test stops to wait
+MOMENTS = int(os.environ.get("UPMRI_MOMENTS", "3"))
+SEED = int(os.environ.get("UPMRI_SEED", "0"))
+SHORTER = 0.7  # times the wait, after a command was over before it was killed
 Contents = dict[str, object]
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="processes and their memory are Linux's")
@@ -44,21 +47,31 @@ pytestmark = pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="pr
 # --- running and killing ----------------------------------------------------------------------------------------------
 
 
-def start(words: list[str], where: Path) -> subprocess.Popen[str]:
-    """Start a command in a group of its own, so that all it starts is killed with it."""
+@pytest.fixture
+def start(popen, tmp_path):
+    """``start(words)``: a command in a group of its own, so that all it starts is killed with it."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("UPMRI_")}
-    return subprocess.Popen(
-        [sys.executable, "-m", "upmri", *words], cwd=where, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        start_new_session=True, env=environment | {"OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
+
+    def begin(words: list[str]) -> subprocess.Popen[str]:
+        return popen(
+            [sys.executable, "-m", "upmri", *words], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            text=True, start_new_session=True, env=environment | {"OMP_NUM_THREADS": "1"},
+        )  # fmt: skip
+
+    return begin
 
 
-def finish(words: list[str], where: Path, code: int = 0) -> str:
-    """Run a command to its end; return what it writes to stderr."""
-    process = start(words, where)
-    _, err = process.communicate(timeout=PATIENCE)
-    assert process.returncode == code, err
-    return err
+@pytest.fixture
+def finish(start):
+    """``finish(words, code=0)``: what a command that runs to its end writes to stderr."""
+
+    def run(words: list[str], code: int = 0) -> str:
+        process = start(words)
+        _, err = process.communicate(timeout=PATIENCE)
+        assert process.returncode == code, err
+        return err
+
+    return run
 
 
 def kill(process: subprocess.Popen[str]) -> bool:
@@ -167,31 +180,33 @@ def check_not_torn(folder: Path, whole: Contents) -> None:
 
 @pytest.mark.usefixtures("shared_memory")
 @pytest.mark.parametrize("moments", [1, pytest.param(MOMENTS, marks=pytest.mark.soak)])
-def test_recon(tmp_path, scan, moments):
+def test_recon(tmp_path, scan, start, finish, moments):
     scans = [f"scan{number}.h5" for number in range(8)]
     for name in scans:
         shutil.copy(tmp_path / "scan.h5", tmp_path / name)
-    dice, whole, longest, killed = random.Random(moments), {}, {}, 0
-    for number in range(moments):
-        target = ("many", "file/x.h5", "series/x.dcm")[number % 3]
+    dice, whole, longest, killed = random.Random(SEED), {}, {}, 0
+    while killed < moments:
+        target = ("many", "file/x.h5", "series/x.dcm")[killed % 3]
         out = tmp_path / target.split("/")[0]
         read = [*scans, "--slices", "0"] if target == "many" else ["scan.h5"]
         words = ["recon", *read, "-o", target, "-m", "sense", "--overwrite", "--quiet", "--device", "cpu"]
         if target not in whole:
             out.mkdir()
             begun = time.monotonic()
-            finish(words, tmp_path)
+            finish(words)
             longest[target], whole[target] = time.monotonic() - begun, contents(out)
         elif dice.random() < 0.5:  # else the results of the last time are replaced
             shutil.rmtree(out)
             out.mkdir()
-        process = start(words, tmp_path)
+        process = start(words)
         wait_at_random(process, out, longest[target], dice)
-        killed += kill(process)
+        if kill(process):
+            killed += 1
+        else:
+            longest[target] *= SHORTER
         check_not_torn(out, whole[target])
-        finish(words, tmp_path)
+        finish(words)
         assert contents(out) == whole[target]
-    assert killed >= moments // 3  # the others were over before
 
 
 # --- train ------------------------------------------------------------------------------------------------------------
@@ -199,30 +214,30 @@ def test_recon(tmp_path, scan, moments):
 
 @pytest.mark.soak
 @pytest.mark.usefixtures("shared_memory")
-def test_train(tmp_path, recipe):
+def test_train(tmp_path, recipe, start, finish):
     steps = ["--set", "steps=20", "--set", "save_every=2", "--set", "log_every=1", "--quiet"]
     words = ["train", "small.yaml", *steps]
     begun = time.monotonic()
-    finish([*words, "--set", "output=whole"], tmp_path)
+    finish([*words, "--set", "output=whole"])
     longest, whole, run = time.monotonic() - begun, contents(tmp_path / "whole"), tmp_path / "run"
-    dice, kills = random.Random(MOMENTS), 0
-    for _ in range(MOMENTS):
+    dice, kills = random.Random(SEED), 0
+    while kills < MOMENTS:
         run.mkdir()
-        process = start(words, tmp_path)
+        process = start(words)
         wait_at_random(process, run, longest, dice)
         killed = kill(process)
         kills += killed
+        longest *= 1 if killed else SHORTER
         checkpoint = run / "checkpoint.safetensors"
         if checkpoint.exists():
             tensors(checkpoint)  # complete
-            finish([*words, "--resume"], tmp_path)
+            finish([*words, "--resume"])
         else:
             assert killed
-            assert finish([*words, "--resume"], tmp_path, code=2).count("\n") == 1  # says that it cannot
-            finish(words, tmp_path)
+            assert finish([*words, "--resume"], code=2).count("\n") == 1  # says that it cannot
+            finish(words)
         assert contents(run) == whole
         shutil.rmtree(run)
-    assert kills >= MOMENTS // 3
 
 
 # --- adapt ------------------------------------------------------------------------------------------------------------
@@ -230,7 +245,7 @@ def test_train(tmp_path, recipe):
 
 @pytest.mark.soak
 @pytest.mark.usefixtures("shared_memory")
-def test_adapt(tmp_path):
+def test_adapt(tmp_path, start, finish):
     """The weights appear complete, and the folder of the run is gone when they do."""
     objective = UpmriObjective(cascades=1, width=4)
     network = objective.network()
@@ -243,23 +258,24 @@ def test_adapt(tmp_path):
     more = ["--begin", "poor.safetensors", "--steps", "20", "--device", "cpu", "--quiet"]
     (tmp_path / "whole").mkdir()
     begun = time.monotonic()
-    finish(["adapt", "scans", "-o", "whole/site.safetensors", *more], tmp_path)
+    finish(["adapt", "scans", "-o", "whole/site.safetensors", *more])
     longest, whole, out = time.monotonic() - begun, contents(tmp_path / "whole"), tmp_path / "out"
     assert list(whole) == ["site.safetensors"]
-    dice, kills = random.Random(MOMENTS), 0
+    dice, kills = random.Random(SEED), 0
     words = ["adapt", "scans", "-o", "out/site.safetensors", "--overwrite", *more]
-    for _ in range(MOMENTS):
+    while kills < MOMENTS:
         out.mkdir()
-        process = start(words, tmp_path)
+        process = start(words)
         wait_at_random(process, out, longest, dice)
-        kills += kill(process)
+        killed = kill(process)
+        kills += killed
+        longest *= 1 if killed else SHORTER
         if (out / "site.safetensors").exists():
             assert content(out / "site.safetensors") == whole["site.safetensors"]
         resumes = (out / "site.run" / "checkpoint.safetensors").exists()
-        finish([*words, *(["--resume"] if resumes else [])], tmp_path)
+        finish([*words, *(["--resume"] if resumes else [])])
         assert contents(out) == whole
         shutil.rmtree(out)
-    assert kills >= MOMENTS // 3
 
 
 # --- benchmark --------------------------------------------------------------------------------------------------------
@@ -267,27 +283,28 @@ def test_adapt(tmp_path):
 
 @pytest.mark.soak
 @pytest.mark.usefixtures("shared_memory")
-def test_benchmark(tmp_path):
+def test_benchmark(tmp_path, start, finish):
     np.savez(tmp_path / "heads.npz", image=upmri.demo.brain()[:, 24:72, 24:72])
     (tmp_path / "bench.yaml").write_text(
         "output: out\ngroups: [{name: heads, images: [heads.npz], coils: 4}]\naccelerations: [2, 2.5]\n"
         "entries: [{method: zero-filled, label: upmri}, {method: sense, choices: {damping: [0.001, 0.03]}}]\n"
     )
-    words, dice = ["benchmark", "bench.yaml", "--quiet", "--device", "cpu"], random.Random(MOMENTS)
+    words, dice = ["benchmark", "bench.yaml", "--quiet", "--device", "cpu"], random.Random(SEED)
     begun = time.monotonic()
-    finish([*words, "-o", "whole"], tmp_path)
+    finish([*words, "-o", "whole"])
     longest, whole, out = time.monotonic() - begun, contents(tmp_path / "whole"), tmp_path / "out"
     assert DATABASE in whole
-    killed = 0
-    for _ in range(MOMENTS):
+    kills = 0
+    while kills < MOMENTS:
         out.mkdir()
-        process = start(words, tmp_path)
+        process = start(words)
         wait_at_random(process, out, longest, dice)
-        killed += kill(process)
-        finish(words, tmp_path)
+        killed = kill(process)
+        kills += killed
+        longest *= 1 if killed else SHORTER
+        finish(words)
         assert contents(out) == whole
         shutil.rmtree(out)
-    assert killed >= MOMENTS // 3
 
 
 # --- serve ------------------------------------------------------------------------------------------------------------
@@ -309,22 +326,22 @@ def wait_for(process: subprocess.Popen[str], log: Path, event: str) -> None:
 
 @pytest.mark.soak
 @pytest.mark.usefixtures("shared_memory")
-def test_serve(tmp_path, scan):
+def test_serve(tmp_path, scan, start, finish):
     """The client says in one line that the server is gone; the next server, at the same port, serves the same image."""
-    dice, out, log, port = random.Random(MOMENTS), tmp_path / "out", tmp_path / "log.jsonl", free_port()
+    dice, out, log, port = random.Random(SEED), tmp_path / "out", tmp_path / "log.jsonl", free_port()
     serve = ["serve", "--port", str(port), "-m", "sense", "--workers", "1", "--device", "cpu", "--log", str(log)]
     stream = ["stream", "scan.h5", "--to", f"127.0.0.1:{port}", "-m", "sense", "-o", "out/x.h5", "--quiet"]
     out.mkdir()
     whole, longest = None, 0.0
     for _ in range(MOMENTS):
-        server = start(serve, tmp_path)
+        server = start(serve)
         wait_for(server, log, "worker_ready")
         if whole is None:
             begun = time.monotonic()
-            finish(stream, tmp_path)
+            finish(stream)
             whole, longest = contents(out), time.monotonic() - begun
             (out / "x.h5").unlink()
-        client = start(stream, tmp_path)
+        client = start(stream)
         time.sleep(dice.uniform(0, longest))
         assert kill(server)
         _, err = client.communicate(timeout=PATIENCE)
@@ -333,9 +350,9 @@ def test_serve(tmp_path, scan):
         assert contents(out) == (whole if client.returncode == 0 else {})
         (out / "x.h5").unlink(missing_ok=True)
         log.unlink()
-        server = start(serve, tmp_path)
+        server = start(serve)
         wait_for(server, log, "worker_ready")
-        finish(stream, tmp_path)
+        finish(stream)
         assert contents(out) == whole
         (out / "x.h5").unlink()
         kill(server)

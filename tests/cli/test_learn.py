@@ -7,7 +7,7 @@ import pytest
 
 import upmri
 from upmri.cli import console
-from upmri.methods.upmri import UpmriObjective
+from upmri.methods.upmri_objective import UpmriObjective
 from upmri.training.loop import DivergedError
 from upmri.weights.files import load_prior, save_weights
 

@@ -28,8 +28,8 @@ ROOT = Path(__file__).parents[2]
 SPREAD = {"radius": [5.0, 40.0], "gain": [1.0, 1.0], "exponent": [0.0, 0.0]}  # gain of draws, on the card of weights
 COMMANDS = typer.main.get_command(app).commands
 PROGRAMS = (
-    "docker", "export", "for", "git", "job=", "make", "open", "pip", "python", "sbatch", "srun", "ssh", "torchrun",
-    "upmri",
+    "bart", "docker", "export", "for", "git", "job=", "make", "open", "pip", "python", "sbatch", "srun", "ssh",
+    "torchrun", "upmri",
 )  # fmt: skip
 
 # What is not run, by a pattern of the whole line, and why.
@@ -50,6 +50,8 @@ NOT_RUN = {
     r".*-m modl": "needs weights that do not ship with the package",
     r".*--bounds": "needs calibrated weights; tests/cli/test_recon.py has some",
 }
+# Pages whose commands another test runs, and which.
+RUN_BY = {"coming_from.md": "tests/interop/test_coming_from.py, which compares the results with those of BART"}
 # Options that make a command short, or repeatable.
 ALSO = {
     "recon": ["--overwrite", "--device", "cpu"],
@@ -132,6 +134,12 @@ def shell(line, variables):
         elif words:
             found = (sorted(map(str, Path().glob(word))) if "*" in word else [word] for word in words)
             yield [name for names in found for name in names]
+
+
+def test_pages_that_others_run():
+    for page, test in RUN_BY.items():
+        assert (ROOT / "docs" / page).is_file()
+        assert (ROOT / test.split(",")[0]).is_file()
 
 
 def test_there_are_commands_on_the_pages():
@@ -218,7 +226,7 @@ def here(prepared, tmp_path, shipped, run):
 
 @pytest.mark.parametrize(
     "page",
-    [page for page in PAGES if any(not reason(c) for c in commands(page))],
+    [page for page in PAGES if page.name not in RUN_BY and any(not reason(c) for c in commands(page))],
     ids=lambda p: str(p.relative_to(ROOT)),
 )
 def test_commands_run(page, here, run, monkeypatch):
@@ -235,6 +243,11 @@ def test_commands_run(page, here, run, monkeypatch):
             for name, value in variables.items():
                 monkeypatch.setenv(name, value)
             program, *rest = words
+            if program == "bart":
+                if shutil.which("bart") is None:
+                    pytest.skip("BART is not installed")
+                assert subprocess.run(words, check=False, capture_output=True).returncode == 0, line
+                continue
             if program == "python":
                 assert subprocess.run([sys.executable, *rest], check=False).returncode == 0, line
                 continue

@@ -13,6 +13,7 @@ import pytest
 import torch
 
 import upmri
+from upmri.cli.recon_work import ReconWork
 from upmri.learning.adaptation import AdaptationPlan
 from upmri.learning.held_out_bounds import Calibration
 from upmri.learning.line_model import LineModel
@@ -47,6 +48,7 @@ def test_lambda_and_steps(run, scan, one_line):
     run("recon", "scan.h5", "-m", "sense", "--lambda", "0.1", "-o", "a.npy", "--quiet")
     run("recon", "scan.h5", "-m", "cg-sense", "--steps", "3", "-o", "b.npy", "--quiet")
     one_line(run("recon", "scan.h5", "-m", "zero-filled", "--steps", "3", code=2), "steps", "has no settings")
+    one_line(run("recon", "scan.h5", "--lambda", "0.1", code=2), "upmri: --lambda: not a setting of upmri")
 
 
 def test_refined_maps(run, scan, tmp_path, one_line):
@@ -63,6 +65,31 @@ def test_of_several_scans_the_good_ones_are_done(run, scan, tmp_path):
     assert done.stderr.count("\n") == 2
     assert "bad.h5" in done.stderr
     assert "missing.h5" in done.stderr
+
+
+def test_the_same_command_continues_after_an_interruption(run, scan, tmp_path, monkeypatch):
+    (tmp_path / "in").mkdir()
+    for name in "abc":
+        scan[0].save(tmp_path / "in" / f"{name}.h5")
+    whole = ReconWork.reconstruct
+
+    def interrupted(self, path, *rest, **options):
+        if path.stem == "b":
+            raise KeyboardInterrupt
+        return whole(self, path, *rest, **options)
+
+    words = ("recon", "in", "-o", "out", "-m", "zero-filled")
+    monkeypatch.setattr(ReconWork, "reconstruct", interrupted)
+    assert "b.h5; the same command continues" in run(*words, code=130).stderr
+    monkeypatch.setattr(ReconWork, "reconstruct", whole)
+    first = (tmp_path / "out" / "a.nii.gz").stat().st_mtime_ns
+    done = run(*words)
+    assert "1 of 3 images exist already" in done.stdout
+    assert not done.stderr
+    assert [path.name[0] for path in sorted((tmp_path / "out").iterdir())] == ["a", "b", "c"]
+    assert (tmp_path / "out" / "a.nii.gz").stat().st_mtime_ns == first
+    run(*words, "--overwrite", "--quiet")
+    assert (tmp_path / "out" / "a.nii.gz").stat().st_mtime_ns > first
 
 
 def test_an_existing_file_is_replaced_only_with_overwrite(run, scan, tmp_path, one_line):
@@ -100,8 +127,8 @@ def test_every_second_slice_is_twice_as_far_away(run, scan, tmp_path):
         (["recon", "scan.h5", "--slices", "9"], ["scan.h5", "3 slices"]),
         (["recon", "scan.h5", "-o", "nowhere/x.npy"], ["nowhere"]),
         (["recon", "scan.h5", "-o", "x.dicom"], ["x.dicom", ".nii.gz", ".dcm"]),
-        (["recon", "scan.h5", "-m", "sense", "--lambda", "-1"], ["damping", "> 0"]),
-        (["recon", "scan.h5", "-m", "upmri", "--lambda", "1"], ["damping", "not a setting of upmri"]),
+        (["recon", "scan.h5", "-m", "sense", "--lambda", "-1"], ["--lambda", "> 0"]),
+        (["recon", "scan.h5", "-m", "upmri", "--lambda", "1"], ["--lambda", "not a setting of upmri"]),
         (["recon", "scan.h5", "-m", "upmri", "--model", "pears"], ["model", "pears", "apples"]),
         (["recon", "scan.h5", "-m", "upmri", "--model", "."], ["model", "neither a file"]),
         (["recon", "scan.h5", "-m", "upmri", "--model", "scan.h5"], ["scan.h5", "not weights of UPMRI"]),
@@ -162,11 +189,11 @@ def test_weights_from_a_file_and_samples(run, scan, tmp_path, apples):
 
 
 def test_the_gain_over_sense_is_printed_when_it_was_measured(run, scan):
-    words = ("recon", "scan.h5", "-m", "l1-wavelet", "--slices", "0", "--overwrite")
+    words = ("recon", "scan.h5", "-m", "cg-sense", "--slices", "0", "--overwrite")
     (result,) = json.loads(run(*words, "--check", "--json").stdout)
-    gain = upmri.reconstruct(scan[0], "l1-wavelet", check=True, device="cpu").settings["held_out_gain"]
+    gain = upmri.reconstruct(scan[0], "cg-sense", check=True, device="cpu").settings["held_out_gain"]
     assert result["settings"]["held_out_gain"] == gain
-    assert f" by l1-wavelet ({gain:+.1f} dB over SENSE on held-out lines) in " in run(*words, "--check").stdout
+    assert f" by cg-sense ({gain:+.1f} dB over SENSE on held-out lines) in " in run(*words, "--check").stdout
     assert "SENSE" not in run(*words).stdout
 
 

@@ -20,7 +20,7 @@ def test_info_prints_the_dictionary_of_the_function(run, scan):
     assert facts["noise"] == 0.01
     shown = run("info", "scan.h5").stdout
     assert [line.split()[0] for line in shown.splitlines() if not line.startswith("meta ")] == [
-        key for key in facts if key not in ("noise_from", "maps_unexplained", "meta", "notes")
+        key for key in facts if key not in ("noise_from", "maps_unexplained", "meta", "notes", "series")
     ]
     for key, value in {"matrix": "96 × 96", "acceleration": "2.00×", "noise": "0.01 (from the scan)"}.items():
         assert re.search(rf"^{key} +{re.escape(value)}", shown, re.M)

@@ -290,11 +290,6 @@ def test_a_full_disk_leaves_the_series_that_was_there(tmp_path, plain, monkeypat
     assert [path.name for path in tmp_path.iterdir()] == ["x.dcm"]
 
 
-def test_pydicom_is_not_imported_before_it_is_needed():
-    code = "import sys, upmri.formats; sys.exit(bool({'pydicom', 'highdicom'} & set(sys.modules)))"
-    subprocess.run([sys.executable, "-c", code], check=True)
-
-
 # --- the map of deviations --------------------------------------------------------------------------------------------
 
 

@@ -310,7 +310,7 @@ def test_files_with_bytes_overwritten_are_read_or_refused(path):
             with contextlib.suppress(InputError):
                 load(path)
     """
-    subprocess.run([sys.executable, "-c", code, path], check=True, timeout=120)
+    subprocess.run([sys.executable, "-c", code, path], check=True, timeout=600)
 
 
 # --- what is refused --------------------------------------------------------------------------------------------------

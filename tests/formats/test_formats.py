@@ -31,7 +31,7 @@ def test_real_scans_are_read(data, name, coils, matrix, mask, acceleration):
 
 
 def test_nothing_heavy_is_imported_before_it_is_needed():
-    heavy = {"h5py", "ismrmrd", "nibabel", "matplotlib", "PIL", "pydicom"}
+    heavy = {"h5py", "ismrmrd", "nibabel", "matplotlib", "PIL", "pydicom", "highdicom"}
     code = f"import sys, upmri.formats; sys.exit(bool({heavy} & set(sys.modules)))"
     subprocess.run([sys.executable, "-c", code], check=True)
 

@@ -7,7 +7,6 @@ kind, `make soak` 250, which are 3,500. ``benchmarks/hostile_files.py`` does the
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,8 +17,6 @@ sys.path.insert(0, str(Path(__file__).parent))  # the package with the generator
 
 pytest.importorskip("twixtools")
 from hostile.process import KINDS, DiedError, ReadingProcess
-
-COUNT = 250 if os.environ.get("UPMRI_SOAK") else 24
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="limits on memory, and where it is read, are Linux's")
 
@@ -32,12 +29,13 @@ def processes() -> Iterator[tuple[ReadingProcess, ReadingProcess]]:
         one.close()
 
 
+@pytest.mark.parametrize("count", [24, pytest.param(250, marks=pytest.mark.soak)])
 @pytest.mark.parametrize("kind", KINDS)
-def test_made_files_are_read_the_same_everywhere_or_refused(tmp_path, kind, processes):
+def test_made_files_are_read_the_same_everywhere_or_refused(tmp_path, kind, count, processes):
     first, second = processes
-    found = first.ask(do="make", kind=kind, count=COUNT, folder=str(tmp_path))
-    assert found["files"] == COUNT
-    assert 0 < found["refused"] < COUNT  # generators that make only good files, or only bad ones, test nothing
+    found = first.ask(do="make", kind=kind, count=count, folder=str(tmp_path))
+    assert found["files"] == count
+    assert 0 < found["refused"] < count  # generators that make only good files, or only bad ones, test nothing
     other_order = sorted(found["read"], reverse=True)
     again = second.ask(do="again", kind=kind, paths=other_order)
     assert again == found["read"]

@@ -15,8 +15,10 @@ import torch
 
 from upmri import InputError, cli, load, reconstruct
 from upmri.formats import mrd, open_source, save
+from upmri.inference.whole_series import frames_of_places
 from upmri.physics.epi import Ramp
 from upmri.physics.fourier import fft1c, fft2c, ifft1c, ifft2c
+from upmri.physics.frames import places
 
 SAMPLES, LINES, COILS = 16, 6, 2
 SHEPP_LOGAN = "ismrmrd_generate_cartesian_shepp_logan"
@@ -198,6 +200,17 @@ def test_contrasts_phases_and_sets_are_frames_and_gaps_are_named(tmp_path, truth
         {"phase": 0, "set": 1, "contrast": 1},
         {"phase": 2, "set": 0, "contrast": 0},
     ]
+
+
+def test_a_series_with_a_frame_missing_is_reconstructed_over_time(tmp_path, truth):
+    kept = [{"phase": 0}, {"phase": 1}, {"phase": 2}, {"phase": 0, "slice": 1}, {"phase": 2, "slice": 1}]
+    path = write(tmp_path / "x.h5", [one for kind in kept for one in readouts(measured(truth), **kind)])
+    scan = load(path)
+    assert places(scan.meta, len(scan)) == [0, 1, 0, 0, 1]
+    assert places(load(path, "1::3").meta, 2) == [0, 0]
+    with open_source(path) as source:  # a slice alone names the frames of the whole file, too
+        assert source.read(2).meta["frames"] == scan.meta["frames"]
+        assert frames_of_places(source.read(2).meta, source.slices) == [[0, 2, 3], [1, 4]]
 
 
 def test_averages_are_averaged(tmp_path, truth):

@@ -1,5 +1,6 @@
 """Reading in this process."""
 
+import h5py
 import pytest
 
 from upmri import InputError
@@ -9,7 +10,7 @@ from upmri.formats import reading
 def test_what_is_known_is_named_with_what_was_asked_before(tmp_path):
     path = tmp_path / "x.txt"
     path.write_text("hello")
-    with pytest.raises(InputError, match="expected words or NumPy") as error:
+    with pytest.raises(InputError, match="which are words, NumPy") as error:
         reading.open_here(path, 10**6, ["words"])
     assert error.value.path == str(path)
 
@@ -19,3 +20,11 @@ def test_only_reconstructions_are_reconstructions(tmp_path, scan, rec, refused):
     path = scan.save(tmp_path / "scan.h5")
     with refused("expected a reconstruction", path=path):
         reading.read_reconstruction_here(path, 10**6)
+
+
+def test_hdf5_of_another_program_is_named_by_its_entries(tmp_path):
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file["raw"], file["b\nold"] = 1, 2
+    with pytest.raises(InputError, match="HDF5 that holds b old, raw; .* array called kspace, with --axes") as error:
+        reading.open_here(tmp_path / "x.h5", 2**20)
+    assert "\n" not in str(error.value)

@@ -70,7 +70,7 @@ def test_frames_lie_along_the_slices(tmp_path):
 
 def test_frames_that_are_missing_are_listed(tmp_path):
     scan = Lines(tmp_path / "x", [0, 0, 0], repetition=[0, 0, 1], slice=[0, 1, 1]).read("1:3")
-    assert scan.meta["frames"] == [{"repetition": 0, "slice": 1}, {"repetition": 1, "slice": 1}]
+    assert scan.meta["frames"] == [{"repetition": r, "slice": s} for r, s in ((0, 0), (0, 1), (1, 1))]
 
 
 def test_calibration_lines_fill_gaps_only(tmp_path):

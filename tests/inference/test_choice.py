@@ -16,7 +16,8 @@ from upmri.learning.preference import choose, errors_by_unit, lead
 from upmri.methods import Learned, find_method
 from upmri.methods.cg_sense import CgSense
 from upmri.methods.sense import Sense
-from upmri.methods.upmri import Upmri, mean_image
+from upmri.methods.upmri import Upmri
+from upmri.methods.upmri_objective import mean_image
 from upmri.physics.operator import IdentityOperator
 from upmri.physics.problem import Problem
 from upmri.weights.catalogue import available

@@ -10,7 +10,7 @@ import torch
 
 import upmri
 from upmri.inference.findings import Findings
-from upmri.physics.quality import repair
+from upmri.physics.quality import Notes, repair
 
 
 @pytest.fixture(scope="module")
@@ -61,3 +61,9 @@ def test_a_good_scan_has_no_findings(scan):
         check(findings, scan[1])
         findings.warn_of_empty()
     assert findings.settings == {}
+
+
+def test_many_coils_with_one_fault_are_named_together():
+    findings = Findings()
+    with pytest.warns(UserWarning, match="^coil 1 is noisy, coils 0, 4 and 7 are dead in slice 0; left out"):
+        findings.note(1, Notes(left_out={0: {1: "noisy", 0: "dead", 4: "dead", 7: "dead"}}))

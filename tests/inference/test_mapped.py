@@ -1,5 +1,7 @@
 """Maps for the slices of a file: given ones, those of a reference scan, and of the average over time."""
 
+import warnings
+
 import numpy as np
 import pytest
 import torch
@@ -7,7 +9,9 @@ import torch
 import upmri
 from upmri.core.errors import InputError
 from upmri.formats import open_source
+from upmri.inference.joining import join_reconstructions
 from upmri.inference.mapped import MappedSlices
+from upmri.physics.frames import places
 
 
 @pytest.fixture(scope="module")
@@ -78,3 +82,30 @@ def test_npy_has_no_frames(full, tmp_path):
     np.save(tmp_path / "scan.npy", full.kspace.numpy())
     with open_source(tmp_path / "scan.npy") as source:
         assert [scan.maps for scan in MappedSlices(source)] == [None, None]
+
+
+def test_some_slices_of_a_dynamic_file_name_their_frames(dynamic):
+    with open_source(dynamic) as source:
+        some = MappedSlices(source, "1::2").read(2)
+        assert places(some.meta, 4) == [0, 0, 0, 0]
+        assert list(MappedSlices(source))[3].meta["axes"] == {"frame": 4, "slice": 2}
+
+
+def test_parts_of_a_dynamic_file_join_to_its_frames(full, dynamic):
+    with open_source(dynamic) as source:
+        parts = [
+            upmri.Reconstruction(image=scan.kspace[:, 0], meta=scan.meta)
+            for scan in (upmri.load(dynamic, "0:3"), upmri.load(dynamic, "3:8"))
+        ]
+        assert places(join_reconstructions(parts).meta, 8) == places(source.read(0).meta, 8)
+
+
+def test_backward_lines_that_nothing_marks_are_a_warning(full, tmp_path):
+    odd = torch.arange(48) % 2 == 1
+    np.save(tmp_path / "epi.npy", torch.where(odd, full.kspace.flip(-2), full.kspace).numpy())
+    with open_source(tmp_path / "epi.npy") as source:
+        with pytest.warns(UserWarning, match="--navigators"):
+            MappedSlices(source).read(0)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            MappedSlices(source, navigators=upmri.load(tmp_path / "epi.npy")).read(0)

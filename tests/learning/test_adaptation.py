@@ -10,7 +10,7 @@ from upmri.learning.adaptation import AdaptationPlan, adapt_to, is_kept
 from upmri.learning.held_out import HeldOut
 from upmri.learning.lines import spread_lines
 from upmri.learning.preference import lead, unit_errors
-from upmri.methods.upmri import UpmriObjective, mean_image
+from upmri.methods.upmri_objective import UpmriObjective, mean_image
 from upmri.networks import precision
 from upmri.networks.precision import for_inference
 from upmri.physics.phantom import image

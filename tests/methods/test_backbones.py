@@ -7,7 +7,7 @@ from upmri import InputError
 from upmri.flow.conditional import posterior_mean
 from upmri.methods import find_method
 from upmri.methods.prior import Prior
-from upmri.methods.upmri import UpmriObjective
+from upmri.methods.upmri_objective import UpmriObjective
 from upmri.networks.adm import SIZES
 from upmri.networks.denoising_varnet import DenoisingVarNet
 from upmri.networks.image import ImageNetwork

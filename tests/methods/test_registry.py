@@ -77,6 +77,10 @@ def test_unknown_names_are_refused():
     with pytest.raises(InputError, match="'magic' is not one of zero-filled") as error:
         find_method("magic")
     assert error.value.field == "method"
+    assert "mean" not in str(error.value)
+    for typed in ("senze", "SENSE"):
+        with pytest.raises(InputError, match="; did you mean sense\\?$"):
+            find_method(typed)
 
 
 @pytest.mark.usefixtures("registered")

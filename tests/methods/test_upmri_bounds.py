@@ -18,7 +18,7 @@ from upmri.inference.joining import join_reconstructions
 from upmri.learning.held_out_bounds import Calibration
 from upmri.learning.line_errors import NAMES
 from upmri.learning.line_model import LineModel
-from upmri.methods.upmri import UpmriObjective
+from upmri.methods.upmri_objective import UpmriObjective
 from upmri.weights.catalogue import read_card
 from upmri.weights.files import load_prior, save_weights, update_card
 

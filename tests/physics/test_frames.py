@@ -2,7 +2,7 @@ import pytest
 import torch
 
 import upmri
-from upmri.physics.frames import average_over_time, places
+from upmri.physics.frames import average_over_time, of_slices, places
 
 
 @pytest.mark.parametrize(
@@ -23,6 +23,17 @@ from upmri.physics.frames import average_over_time, places
 )
 def test_places(meta, count, expected):
     assert places(meta, count) == expected
+
+
+def test_a_part_of_a_dynamic_scan_names_its_frames():
+    meta = {"axes": {"phase": 3, "slice": 2}, "x": 1}
+    assert of_slices(meta, 6, range(1, 6, 2)) == {"frames": [{"phase": p, "slice": 1} for p in range(3)], "x": 1}
+    assert of_slices(of_slices(meta, 6, range(4)), 4, range(0, 4, 2)) == {
+        "frames": [{"phase": p, "slice": 0} for p in range(2)],
+        "x": 1,
+    }
+    assert of_slices(meta, 6, range(6)) is meta
+    assert of_slices({"axes": {"slice": 6}}, 6, range(2)) == {"axes": {"slice": 6}}
 
 
 def test_the_average_counts_samples_only_where_there_are_some(rng):

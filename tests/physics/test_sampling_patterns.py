@@ -37,9 +37,9 @@ def test_lattices_without_a_shift_and_random_points():
 
 def test_lines():
     assert describe_mask(random_lines(80, 4, seed=0), 96) == "random lines"
-    assert describe_mask(equispaced(80, 4, 12), 96) == "every 4. line"
-    assert describe_mask(equispaced(80, 4, 12).expand(96, 80), 96) == "every 4. line"
-    assert describe_mask(equispaced(96, 3, 0).T.expand(96, 80), 96) == "every 3. line along the first phase encoding"
+    assert describe_mask(equispaced(80, 4, 12), 96) == "every 4th line"
+    assert describe_mask(equispaced(80, 4, 12).expand(96, 80), 96) == "every 4th line"
+    assert describe_mask(equispaced(96, 3, 0).T.expand(96, 80), 96) == "every 3rd line along the first phase encoding"
     assert describe_mask(torch.ones(1, 80), 96) == "all of k-space"
     part = torch.ones(1, 80)
     part[:, 60:] = 0

@@ -26,7 +26,7 @@ from upmri.server import client, sending, wire
 from upmri.server.limits import Limits
 from upmri.server.wire import EndedError, Incoming, Kind
 
-PATIENCE = 60.0  # seconds after which a failing test stops to wait
+PATIENCE = 240.0  # seconds after which a failing test stops to wait
 SHEPP_LOGAN = "ismrmrd_generate_cartesian_shepp_logan"
 RUN = "from upmri.cli import main, serve; main()"
 

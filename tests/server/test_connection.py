@@ -20,7 +20,7 @@ from upmri.server.places import Places
 from upmri.server.shared import Shared
 from upmri.server.wire import ERROR, EndedError, Incoming, Kind
 
-GUARD = 60  # seconds after which a failing test stops to wait
+GUARD = 240  # seconds after which a failing test stops to wait
 GO = wire.config_file_message("sense")
 
 

@@ -21,7 +21,7 @@ crowd = importlib.util.module_from_spec(_spec)
 sys.modules["hostile_clients"] = crowd
 _spec.loader.exec_module(crowd)
 
-GUARD = 60  # seconds after which a failing test stops to wait
+GUARD = 240  # seconds after which a failing test stops to wait
 LIMITS = ("--limit", "clients=64", "--limit", "per_address=4", "--limit", "linger_seconds=1")
 
 

@@ -16,7 +16,7 @@ from upmri.server.limits import Limits, RefusedError
 from upmri.server.order import Order
 from upmri.server.together import Place
 
-GUARD = 60  # seconds after which a failing test stops to wait
+GUARD = 240  # seconds after which a failing test stops to wait
 
 
 class Fake:
@@ -245,7 +245,7 @@ def test_work_that_is_done_is_not_kept_in_memory(setting):
     del place
     worker.go.release()
     dispatcher.finish(stream)
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + GUARD
     while alive() is not None and time.monotonic() < deadline:
         time.sleep(0.01)
     assert alive() is None

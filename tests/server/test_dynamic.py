@@ -19,7 +19,7 @@ from upmri.server.wire import Kind
 FRAMES, HEIGHT, WIDTH, COILS = 6, 32, 24, 4
 METHOD = {"method": "tv-t", "steps": 5}
 GO = wire.config_text_message('{"method": "tv-t", "steps": 5}')
-PATIENCE = 60  # seconds after which a failing test stops to wait
+PATIENCE = 240  # seconds after which a failing test stops to wait
 
 
 def beats(shift: float) -> np.ndarray:

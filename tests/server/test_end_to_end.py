@@ -16,17 +16,13 @@ from upmri.server import client, series, wire
 from upmri.server.wire import Kind
 
 RUN = [sys.executable, "-c", "from upmri.cli import main, serve; main()"]
-PATIENCE = 60
+PATIENCE = 240
 
 
-def commands(folder, *several):
+def commands(popen, folder, *several):
     """Run `upmri …` several times at once."""
-    running = [
-        subprocess.Popen(
-            [*RUN, *map(str, words)], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
-        for words in several
-    ]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    running = [popen([*RUN, *map(str, words)], cwd=folder, **pipes) for words in several]
     done = [(*one.communicate(timeout=PATIENCE), one.returncode) for one in running]
     assert all(code == 0 for _, _, code in done), done
     return [out for out, _, _ in done]
@@ -50,8 +46,9 @@ def test_what_comes_back_is_what_recon_makes_of_the_file(server, method, kind, r
     assert rec.settings.get("model") == expected.settings.get("model")
 
 
-def test_the_command_writes_what_recon_writes(server, tmp_path, repeated):
+def test_the_command_writes_what_recon_writes(server, tmp_path, repeated, popen):
     out, _ = commands(
+        popen,
         tmp_path,
         ["stream", repeated, "--to", to(server), "-m", "sense", "-o", "streamed.nii.gz", "--complex", "--json"],
         ["recon", repeated, "-m", "sense", "-o", "read.nii.gz", "--complex", "-q", "--device", "cpu"],

@@ -14,7 +14,7 @@ from upmri.server import health
 from upmri.server.counters import Counters
 from upmri.server.health import HealthServer
 
-GUARD = 60
+GUARD = 240
 
 
 @pytest.fixture

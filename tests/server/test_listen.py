@@ -22,7 +22,7 @@ from upmri.server.places import Places
 from upmri.server.shared import Shared
 from upmri.server.wire import ERROR, Incoming, Kind
 
-GUARD = 60  # seconds after which a failing test stops to wait
+GUARD = 240  # seconds after which a failing test stops to wait
 
 
 class FakeDispatcher:

@@ -6,7 +6,7 @@ import pytest
 from upmri.server.counters import Counters
 from upmri.server.outgoing import Outgoing
 
-GUARD = 60  # seconds after which a failing test stops to wait
+GUARD = 240  # seconds after which a failing test stops to wait
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from upmri.server import link, process
 from upmri.server.counters import Counters
 from upmri.server.process import WorkerProcess
 
-GUARD = 60  # seconds after which a failing test stops to wait
+GUARD = 240  # seconds after which a failing test stops to wait
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from upmri import InputError
 from upmri.server import client
 from upmri.server.tls import accept_tls, connect_tls, tls_context
 
-GUARD = 60  # seconds after which a failing test stops to wait
+GUARD = 240  # seconds after which a failing test stops to wait
 
 
 @pytest.fixture(scope="module")

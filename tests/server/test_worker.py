@@ -22,7 +22,7 @@ from upmri.server.worker import FrameWorker
 from upmri.weights.catalogue import find_weights
 from upmri.weights.files import update_card
 
-GUARD = 60  # seconds after which a failing test stops to wait
+GUARD = 240  # seconds after which a failing test stops to wait
 JOB = {
     "stream": 1, "begins": True, "forget": [], "method": "zero-filled", "settings": {}, "seed": 0,
     "parts": [[0, 1]], "skip": 0, "max_bytes": 2**30,

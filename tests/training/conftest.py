@@ -103,8 +103,8 @@ import os, sys, torch, warnings
 warnings.simplefilter("error")
 warnings.filterwarnings("ignore", "`torch.jit.script` is deprecated")
 torch.set_num_threads(1)
-import upmri.training.loop as loop
-from upmri.methods.upmri import UpmriObjective
+from upmri.training import begin, loop
+from upmri.methods.upmri_objective import UpmriObjective
 rank, plain = int(os.environ.get("RANK", 0)), UpmriObjective.loss
 {before}
 for path in sys.argv[1:]:

@@ -11,7 +11,7 @@ from upmri.core.errors import InputError
 from upmri.core.settings import build
 from upmri.learning.lines import LineSplit
 from upmri.methods import find_method
-from upmri.methods.upmri import UpmriObjective
+from upmri.methods.upmri_objective import UpmriObjective
 from upmri.training.config import DataConfig, TrainConfig, read_config
 
 FULL = """

@@ -2,6 +2,7 @@
 
 import signal
 import socket
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -15,24 +16,28 @@ from upmri.training import train
 from upmri.training.config import read_config
 from upmri.training.distributed import PassNetwork, Process
 
+GUARD = 240  # seconds after which a failing test stops to wait
 
-def start_two(runs, paths, **settings):
+
+@contextmanager
+def two_processes(runs, paths, **settings):
     """Two processes that train together, as ``torchrun`` would start them."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     shared = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-    return [runs.start(paths, RANK=str(rank), LOCAL_RANK=str(rank), **shared, **settings) for rank in range(2)]
+    with ExitStack() as stack:
+        processes = []
+        for rank in range(2):
+            ranks = {"RANK": str(rank), "LOCAL_RANK": str(rank)}
+            processes.append(stack.enter_context(runs.start(paths, **ranks, **shared, **settings)))
+            stack.callback(processes[-1].kill)
+        yield processes
 
 
-def finish(processes, seconds=120):
+def finish(processes):
     """Wait for all; return code, stdout and stderr of each."""
-    try:
-        texts = [process.communicate(timeout=seconds) for process in processes]
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
+    texts = [process.communicate(timeout=GUARD) for process in processes]
     return [(process.returncode, *text) for process, text in zip(processes, texts, strict=True)]
 
 
@@ -45,13 +50,13 @@ def assert_failed(ended):
 def fail(name, times=0):
     """Code that makes a function of process 0 fail, after it has worked so many times."""
     return f"""
-def work(*args, before=loop.{name}, left=[{times}], **settings):
+def work(*args, before={name}, left=[{times}], **settings):
     left[0] -= 1
     if left[0] < 0:
         raise OSError("no space left")
     return before(*args, **settings)
 if rank == 0:
-    loop.{name} = work
+    {name} = work
 """
 
 
@@ -97,10 +102,10 @@ def loss(self, network, problem):
 UpmriObjective.loss = loss
 """
     files = [runs.write_config(folder, c) for c in (*(two for _, two in good), *nan, lost)]
-    processes = start_two(runs, files, before=before + fail("prepare", 6))
-    for one, _ in good:
-        train(one)
-    return good, nan, lost, finish(processes)
+    with two_processes(runs, files, before=before + fail("begin.prepare", 6)) as processes:
+        for one, _ in good:
+            train(one)
+        return good, nan, lost, finish(processes)
 
 
 def test_two_processes_do_what_one_does(together, runs):
@@ -130,10 +135,11 @@ def test_no_process_waits_for_one_that_failed(together):
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("where", ["validate", "checkpoint.save_state", "save_weights"])
+@pytest.mark.parametrize("where", ["loop.validate", "loop.checkpoint.save_state", "loop.save_weights"])
 def test_no_process_waits_for_one_that_fails_later(config, write, where, runs):
     settings = config(validation={**config()["train"], "limit": 2})
-    ended = finish(start_two(runs, [write(settings)], before=fail(where)), seconds=60)
+    with two_processes(runs, [write(settings)], before=fail(where)) as processes:
+        ended = finish(processes)
     assert_failed(ended)
     assert "no space left" in ended[0][2]
     assert "Connection closed by peer" in ended[1][2]
@@ -143,11 +149,11 @@ def test_no_process_waits_for_one_that_fails_later(config, write, where, runs):
 def test_two_processes_by_the_paper_and_in_bfloat16(make_config, tmp_path, write, runs):
     paper = {"method": "upmri-paper", "objective": {"size": "tiny", "iterations": 4}}
     both = pairs(make_config, tmp_path, paper, {"precision": "bf16"})
-    processes = start_two(runs, [write(two) for _, two in both])
-    for one, _ in both:
-        train(one)
-    for code, _, stderr in finish(processes):
-        assert code == 0, stderr
+    with two_processes(runs, [write(two) for _, two in both]) as processes:
+        for one, _ in both:
+            train(one)
+        for code, _, stderr in finish(processes):
+            assert code == 0, stderr
     assert_alike(runs, *both[0])
     one, two = both[1]
     assert runs.logged(two, "loss") == pytest.approx(runs.logged(one, "loss"), rel=0.02)

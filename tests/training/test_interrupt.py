@@ -12,11 +12,12 @@ from pathlib import Path
 import pytest
 
 from upmri.core.errors import InputError
-from upmri.methods.upmri import UpmriObjective
+from upmri.methods.upmri_objective import UpmriObjective
 from upmri.training import checkpoint, train
 from upmri.training.interrupt import SignalWatch, TrainingInterrupted
 from upmri.training.loop import DivergedError
 
+GUARD = 240  # seconds after which a failing test stops to wait
 LONG = {"steps": 9, "log_every": 4, "save_every": 100}
 
 
@@ -113,15 +114,20 @@ def test_signals_are_left_alone_where_they_cannot_be_watched():
 # --- the command line, in a process of its own ------------------------------------------------------------------------
 
 
-def start(path, *words):
-    command = [sys.executable, "-m", "upmri", "train", str(path), "-q", *words]
-    return subprocess.Popen(
-        command, env={**os.environ, "OMP_NUM_THREADS": "1"}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+@pytest.fixture
+def start(popen):
+    """``start(path, *words)``: `upmri train` in a process of its own."""
+
+    def begin(path, *words):
+        command = [sys.executable, "-m", "upmri", "train", str(path), "-q", *words]
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        return popen(command, env={**os.environ, "OMP_NUM_THREADS": "1"}, **pipes)
+
+    return begin
 
 
 def wait_for(test, process):
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + GUARD
     while not test():
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < deadline
@@ -129,13 +135,13 @@ def wait_for(test, process):
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_the_command_reports_where_it_was_saved(config, write, runs, number, code):
+def test_the_command_reports_where_it_was_saved(config, write, runs, start, number, code):
     settings = config(steps=100_000, save_every=100_000, schedule="constant")
     process = start(write(settings))
     log = Path(settings["output"]) / "log.jsonl"
     wait_for(lambda: log.exists() and log.stat().st_size, process)
     process.send_signal(number)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=GUARD)
     assert (process.returncode, out) == (code, "")
     step = runs.step_of(settings)
     assert (
@@ -147,28 +153,26 @@ def test_the_command_reports_where_it_was_saved(config, write, runs, number, cod
 # --- two trainings in one folder --------------------------------------------------------------------------------------
 
 
-def test_a_second_training_in_the_same_folder_is_refused_until_the_first_is_gone(config, write, runs):
+def test_a_second_training_in_the_same_folder_is_refused_until_the_first_is_gone(config, write, runs, start):
     settings = config(steps=100_000, save_every=1, schedule="constant")
     process = start(write(settings))
     state = Path(settings["output"]) / "checkpoint.safetensors"
-    try:
-        wait_for(state.exists, process)
-        second = start(write(settings), "--resume")
-        out, err = second.communicate(timeout=60)
-        assert (second.returncode, out, err.count("\n")) == (2, "", 1)
-        assert f"(process {process.pid})" in err
-        with pytest.raises(InputError) as error:
-            train(settings, resume=True)
-        assert error.value.path == settings["output"]
-        assert process.poll() is None
-    finally:
-        process.kill()
-        process.communicate()
+    wait_for(state.exists, process)
+    second = start(write(settings), "--resume")
+    out, err = second.communicate(timeout=GUARD)
+    assert (second.returncode, out, err.count("\n")) == (2, "", 1)
+    assert f"(process {process.pid})" in err
+    with pytest.raises(InputError) as error:
+        train(settings, resume=True)
+    assert error.value.path == settings["output"]
+    assert process.poll() is None
+    process.kill()
+    process.communicate()
     step = runs.step_of(settings)
     process = start(write(settings), "--resume")  # a killed process holds no lock
     wait_for(lambda: runs.step_of(settings) > step, process)
     process.terminate()
-    process.communicate(timeout=60)
+    process.communicate(timeout=GUARD)
     assert process.returncode == 143
     assert sorted(path.name for path in state.parent.iterdir()) == [".lock", "checkpoint.safetensors", "log.jsonl"]
 

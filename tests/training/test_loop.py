@@ -18,7 +18,7 @@ from safetensors.torch import load_file, save_file
 
 import upmri
 from upmri.core.errors import InputError
-from upmri.methods.upmri import UpmriObjective
+from upmri.methods.upmri_objective import UpmriObjective
 from upmri.networks.adm import SIZES
 from upmri.training import checkpoint, train
 from upmri.training.config import TrainConfig, read_config
@@ -166,7 +166,7 @@ def test_a_resumed_run_equals_an_uninterrupted_one(config, monkeypatch, runs):
 
 def kill_at(process, log, lines, delay):
     """Send SIGKILL when the log has so many lines, and a moment later; return its exit code."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 240
     while not (log.exists() and log.read_bytes().count(b"\n") >= lines):
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < deadline
@@ -185,8 +185,8 @@ def check_kills(runs, config, write, kills):
     log, steps = Path(interrupted["output"]) / "log.jsonl", []
     for kill in range(kills):
         lines = (log.read_bytes().count(b"\n") if log.exists() else 0) + draw.randint(4, 9)
-        code = kill_at(runs.start([write(interrupted)], resume=kill > 0), log, lines, draw.uniform(0, 0.06))
-        assert code == -signal.SIGKILL
+        with runs.start([write(interrupted)], resume=kill > 0) as process:
+            assert kill_at(process, log, lines, draw.uniform(0, 0.06)) == -signal.SIGKILL
         steps.append(runs.step_of(interrupted))
     assert 0 < steps[0] <= steps[-1] < interrupted["steps"]
     with log.open("a") as file:
@@ -545,59 +545,6 @@ def test_gradients_are_clipped(config, runs):
     assert norms[1e6] == pytest.approx(runs.logged(settings, "gradient")[0], rel=1e-4)
 
 
-# What cannot be trained
-
-
-def test_methods_without_anything_to_train(config):
-    with pytest.raises(InputError, match="'sense' has nothing to train") as error:
-        train(config(method="sense"))
-    assert error.value.field == "method"
-    with pytest.raises(InputError, match="'pnp-flow' uses the weights of 'ot-ode'") as error:
-        train(config(method="pnp-flow"))
-    assert error.value.field == "method"
-    with pytest.raises(InputError, match="unknown") as error:
-        train(config({"sizes": "tiny"}))
-    assert error.value.field == "objective.sizes"
-    with pytest.raises(InputError, match="found none"):
-        train(config(train={}))
-    with pytest.raises(InputError) as error:
-        train(config(device="abacus"))
-    assert error.value.field == "device"
-
-
-# Starting from trained weights
-
-
-def test_a_run_may_start_from_weights(config, tmp_path):
-    """With a learning rate of nearly 0 they stay what they were."""
-    first = train(config(steps=3, output=str(tmp_path / "first")))
-    second = train(config(steps=1, rate=1e-12, begin=str(first), output=str(tmp_path / "second")))
-    known, kept = (load_prior(path).network.state_dict() for path in (first, second))
-    assert all(torch.allclose(known[name], kept[name], atol=1e-4) for name in known)
-    earlier = {key: read_card(first)[key] for key in ("name", "data", "training")}
-    assert read_card(second)["training"]["begun with"] == earlier
-    assert str(tmp_path) not in str(read_card(second))
-
-
-def test_a_run_cannot_start_from_another_network(config, tmp_path):
-    first = train(config(steps=1, output=str(tmp_path / "first")))
-    with pytest.raises(InputError, match="another network") as error:
-        train(
-            config(steps=1, begin=str(first), output=str(tmp_path / "second"))
-            | {"objective": {"cascades": 1, "width": 8}}
-        )
-    assert error.value.field == "begin"
-
-
-def test_a_run_cannot_start_from_the_weights_of_another_method(config, tmp_path):
-    """Even where the networks are alike."""
-    objective = {"objective": {"size": "tiny"}}
-    first = train(config(steps=1, output=str(tmp_path / "first")) | {"method": "ddnm"} | objective)
-    with pytest.raises(InputError, match="has weights of ddnm, expected some of ot-ode") as error:
-        train(config(steps=1, begin=str(first), output=str(tmp_path / "b")) | {"method": "ot-ode"} | objective)
-    assert error.value.field == "begin"
-
-
 # Dependencies
 
 
@@ -608,7 +555,7 @@ import sys
 for name in ("pydantic", "pydantic_core", "yaml", "rich", "typer", "h5py", "nibabel", "matplotlib", "scipy", "PIL"):
     sys.modules[name] = None
 import torch, upmri
-from upmri.methods.upmri import UpmriObjective
+from upmri.methods.upmri_objective import UpmriObjective
 from upmri.training import TrainConfig, train
 from upmri.training.config import DataConfig
 torch.set_num_threads(1)

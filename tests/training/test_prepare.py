@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 
 import upmri
 from upmri.core.errors import InputError
-from upmri.methods.upmri import mean_image
+from upmri.methods.upmri_objective import mean_image
 from upmri.physics.refine_maps import refine_maps
 from upmri.training.config import DataConfig
 from upmri.training.data import PreparedSlices

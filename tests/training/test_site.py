@@ -8,7 +8,7 @@ import torch
 
 import upmri
 from upmri.core.errors import InputError
-from upmri.methods.upmri import UpmriObjective
+from upmri.methods.upmri_objective import UpmriObjective
 from upmri.training import site
 from upmri.training.interrupt import TrainingInterrupted
 from upmri.weights.files import load_prior, save_weights

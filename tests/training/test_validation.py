@@ -9,7 +9,7 @@ import upmri
 from upmri.methods import find_method
 from upmri.methods.base import Objective
 from upmri.methods.learned import Learned
-from upmri.methods.upmri import UpmriObjective
+from upmri.methods.upmri_objective import UpmriObjective
 from upmri.methods.upmri_paper import PaperObjective
 from upmri.physics.fourier import fft2c
 from upmri.physics.sense import sense_damping

@@ -5,7 +5,7 @@ import torch
 
 from upmri.core.errors import InputError
 from upmri.inference.choice import build_method
-from upmri.methods.upmri import UpmriObjective
+from upmri.methods.upmri_objective import UpmriObjective
 from upmri.methods.upmri_paper import PaperObjective
 from upmri.weights import catalogue
 from upmri.weights.catalogue import available, find_weights, read_card, weight_names
@@ -39,6 +39,8 @@ def test_shipped_weights_by_name(shipped):
     with pytest.raises(InputError, match="grapes is neither a file nor one of apples, pears") as error:
         find_weights("grapes")
     assert error.value.field == "model"
+    with pytest.raises(InputError, match="did you mean apples"):
+        find_weights("aples")
 
 
 def test_an_own_folder(shipped, tmp_path, monkeypatch):

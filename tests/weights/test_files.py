@@ -17,7 +17,7 @@ from upmri.flow.conditional import posterior_mean
 from upmri.flow.path import TimeLaw
 from upmri.inference.choice import build_method
 from upmri.learning.lines import LineSplit
-from upmri.methods.upmri import UpmriObjective
+from upmri.methods.upmri_objective import UpmriObjective
 from upmri.methods.upmri_paper import PaperObjective
 from upmri.physics.sense import SenseOperator
 from upmri.weights.card import FORMATS

@@ -35,7 +35,6 @@ from upmri.methods import DEFAULT
 
 if TYPE_CHECKING:
     from upmri.cli.recon_work import ReconWork
-    from upmri.cluster.perform import FileTask
 
 _LARGE = 4 << 30  # bytes of a scan from which several workers reconstruct its slices
 
@@ -163,13 +162,14 @@ def recon_command(
     merge: many.Merge = False,
 ) -> None:
     """Reconstruct scans, slice by slice; by default into SCAN.nii.gz in the current folder."""
+    from upmri.cli.recon_targets import file_tasks, make_folders, pair_targets, without_existing
     from upmri.cli.recon_work import ReconWork, summary
 
     if not scans and not merge:
         raise InputError("expected at least one", field="SCAN")
     folder = target or Path()
     if merge:
-        many.merge(_tasks(_targets(scans or [], target), folder), folder, quiet=quiet, as_json=as_json)
+        many.merge(file_tasks(pair_targets(scans or [], target), folder), folder, quiet=quiet, as_json=as_json)
         return
     settings: dict[str, Any] = {
         "model": model, "steps": steps, "samples": None if samples == 1 else samples, "adapt": adapt or None,
@@ -187,11 +187,11 @@ def recon_command(
     )  # fmt: skip
     with console.warnings_shown(quiet=quiet):
         work.check_settings()  # a wrong setting is reported before anything is read
-    pairs = _targets(scans or [], target)
+    pairs = pair_targets(scans or [], target)
     if dry_run:
         _show_plans(work, pairs, shard, as_json=as_json)
         return
-    _make_folders(pairs, target)
+    make_folders(pairs, target)
     if shard is not None or cluster is not None or many.several(device):
         from upmri.cli.recon_join import JoinWork
 
@@ -199,11 +199,16 @@ def recon_command(
             raise InputError("expected a folder for all results", field="--out")
         work = replace(work.absolute(), split_above=_LARGE if shard is None else None)
         many.run(
-            work, _tasks(pairs, folder), folder.absolute(), label=method, shard=shard, cluster=cluster, device=device,
-            overwrite=overwrite, joiner=JoinWork(work), quiet=quiet, as_json=as_json,
+            work, file_tasks(pairs, folder), folder.absolute(), label=method, shard=shard, cluster=cluster,
+            device=device, overwrite=overwrite, joiner=JoinWork(work), quiet=quiet, as_json=as_json,
         )  # fmt: skip
         return
     results, failed = [], False
+    total = len(pairs)
+    if total > 1 and not overwrite:
+        pairs = without_existing(pairs)
+        if len(pairs) < total and not quiet and not as_json:
+            console.say(f"{total - len(pairs)} of {total} images exist already: left as they are without --overwrite")
     for path, destination in pairs:
         seconds: dict[str, float] = {}
         try:
@@ -214,6 +219,11 @@ def recon_command(
             console.complain(error.within(path=path))
             failed = True
             continue
+        except KeyboardInterrupt as error:
+            if total == 1:
+                raise
+            console.complain(RuntimeError(f"interrupted at {path}; the same command continues with it"))
+            raise console.Ended(130) from error
         stages = {"stages": {name: round(value, 4) for name, value in seconds.items()}} if profile else {}
         results.append(summary(path, destination, rec) | stages)
         if not quiet and not as_json:
@@ -251,43 +261,6 @@ def _show_plans(work: ReconWork, pairs: list[tuple[Path, Path]], shard: str | No
         console.say("Nothing was reconstructed or written.")
     if failed:
         raise typer.Exit(2)
-
-
-def _targets(scans: list[Path], target: Path | None) -> list[tuple[Path, Path]]:
-    """Return each scan with its output: the file that was named, or one file for each scan in a folder."""
-    from upmri.cluster.inputs import expand
-    from upmri.formats import suffixes
-    from upmri.formats.file_names import find_pair
-
-    if target is not None and target.name.lower().endswith(suffixes()):  # a folder of DICOM files, too
-        if len(scans) == 1 and scans[0].is_dir():
-            raise InputError(f"expected a folder as --out for the scans of a folder, got {target}", path=scans[0])
-        if len(scans) != 1:
-            raise InputError(f"expected a folder for {len(scans)} scans, got one file, {target}", field="--out")
-        return [(find_pair(scans[0]), target)]
-    if target is not None and target.suffix and not target.is_dir():
-        raise InputError(
-            f"expected a folder or a name that ends in {', '.join(suffixes())}, got {target}", field="--out"
-        )
-    return [(path, (target or Path()) / f"{name}.nii.gz") for path, name in expand(scans)]
-
-
-def _make_folders(pairs: list[tuple[Path, Path]], target: Path | None) -> None:
-    from upmri.formats import atomic
-
-    if pairs[0][1] != target:  # a file that was named is in a folder that exists
-        for folder in {target or Path(), *(destination.parent for _, destination in pairs)}:
-            atomic.make_folder(folder)
-
-
-def _tasks(pairs: list[tuple[Path, Path]], folder: Path) -> list[FileTask]:
-    """Return a task for each scan, with absolute names, as processes of other machines need them."""
-    from upmri.cluster.perform import FileTask
-
-    return [
-        FileTask(str(destination.relative_to(folder)), (str(path.absolute()),), str(destination.absolute()))
-        for path, destination in pairs
-    ]
 
 
 def _line(result: dict[str, Any]) -> str:

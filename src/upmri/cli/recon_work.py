@@ -12,6 +12,7 @@ from upmri.cli import console
 from upmri.cluster import content
 from upmri.cluster.perform import Done, FileTask, Split
 from upmri.cluster.place import device_here
+from upmri.core.errors import InputError
 from upmri.core.version import __version__
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 # Options that do not change a result.
 _NOT_CONTENT = ("device", "inputs", "limit", "overwrite", "split_above")
+_OPTIONS = {"damping": "--lambda"}  # options that have another name than their setting
 _RANGE = 32  # slices of a part of a large scan: the most that an accelerator reconstructs at once
 
 
@@ -131,7 +133,12 @@ class ReconWork:
         """Refuse wrong settings of the method."""
         from upmri.inference.choice import build_method
 
-        build_method(self.method, **self.settings)
+        try:
+            build_method(self.method, **self.settings)
+        except InputError as error:
+            if error.field not in _OPTIONS:
+                raise
+            raise InputError(error.message, field=_OPTIONS[error.field]) from error
 
     def check_targets(self, path: Path, destination: Path) -> None:
         """Refuse files that could not be written, or that are inputs."""

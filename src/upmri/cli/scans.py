@@ -67,6 +67,7 @@ def info_command(
 def _lines(facts: dict[str, Any]) -> list[tuple[str, Any]]:
     """Return one line for each entry of :func:`upmri.info`, with units; the last entries are lists of lines."""
     readout, lines = facts["calibration"]
+    series = facts["series"]
     noise = "unknown" if facts["noise"] is None else f"{facts['noise']:.3g} (from the {facts['noise_from']})"
     shown: dict[str, Any] = {
         "matrix": f"{_product(facts['matrix'])} ({'phase × partition' if _is_volume(facts) else 'readout × phase'})",
@@ -74,7 +75,8 @@ def _lines(facts: dict[str, Any]) -> list[tuple[str, Any]]:
         "mask": facts["mask"],
         "acceleration": f"{facts['acceleration']:.2f}×",
         "recognised": "; ".join(facts["recognised"]),
-        "calibration": f"{lines} line{'s' * (lines != 1)} of {readout} samples",
+        "calibration": f"{lines} line{'s' * (lines != 1)} of {readout} samples" if lines else "none",
+        "series": "{1} frames of {0} place{2}".format(*series, "s" * (series[0] != 1)) if series else None,
         "noise": noise,
         "maps_from": "unknown" if facts["maps_from"] is None else facts["maps_from"],
         "maps_quality": _quality(facts),
@@ -83,7 +85,7 @@ def _lines(facts: dict[str, Any]) -> list[tuple[str, Any]]:
     pairs = [
         (key, shown.get(key, value))
         for key, value in facts.items()
-        if key not in ("noise_from", "maps_unexplained", "meta", "notes")
+        if key not in ("noise_from", "maps_unexplained", "meta", "notes") and (key, value) != ("series", None)
     ]
     pairs += [(f"meta {key}", value) for key, value in facts["meta"].items()]
     return pairs + [("note", note) for note in facts["notes"]]

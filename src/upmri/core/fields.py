@@ -44,7 +44,8 @@ def complex_array(name: str, value: Any) -> Tensor:
     tensor = tensor.to(torch.complex64)
     # The extremes, which NaN and infinity reach: twenty times faster than a comparison of each value.
     if check_values and not all(bound.isfinite() for bound in _extremes(tensor)):
-        raise InputError("expected finite values, found NaN or infinity (after conversion to complex64)", field=name)
+        hint = "; samples that were not acquired are 0" if name == "kspace" else ""
+        raise InputError(f"expected finite values in single precision, found NaN or infinity{hint}", field=name)
     return tensor
 
 

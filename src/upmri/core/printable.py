@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable
 from typing import Any
 
 _LONGEST = 1000  # characters
+_CLOSE = 0.78  # similarity of names from which one is taken for a slip of the other: one letter of five
 
 
 def one_line(value: Any) -> str:
@@ -26,3 +29,9 @@ def one_line(value: Any) -> str:
         text = "" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
     text = "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in " ".join(text.split()))
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+
+
+def did_you_mean(given: str, known: Iterable[str]) -> str:
+    """Return "; did you mean sense?" for a name that is close to a known one, otherwise nothing."""
+    close = difflib.get_close_matches(given.lower(), list(known), 1, _CLOSE)
+    return f"; did you mean {close[0]}?" if close else ""

@@ -127,8 +127,10 @@ def _series(middle: Scan, slices: int) -> tuple[list[int] | None, list[str]]:
     count = max(place_of) + 1
     frames = max(place_of.count(place) for place in range(count))
     where = "one place" if count == 1 else f"each of {count} places"
+    missing = count * frames - slices
+    gaps = f", of which {missing} {'is' if missing == 1 else 'are'} not in the file" if missing else ""
     return [count, frames], [
-        f"A dynamic scan: {frames} frames of {where}. The method cine reconstructs frames together; so do the "
+        f"A dynamic scan: {frames} frames of {where}{gaps}. The method cine reconstructs frames together; so do the "
         "classical llr, l+s and tv-t."
     ]
 

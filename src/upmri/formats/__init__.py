@@ -6,6 +6,7 @@ format needs to be read.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from upmri.formats.guard import MAX_BYTES
 from upmri.formats.map_files import check_maps_target, load_maps, save_maps
 from upmri.formats.registry import Writer, register
 from upmri.formats.source import Reader, SliceSelection, Source
+from upmri.physics.frames import of_slices
 
 __all__ = [
     "MAX_BYTES",
@@ -74,7 +76,9 @@ def load(
     torch.Size([10, 4, 32, 24])
     """
     with open_source(path, axes=axes, max_bytes=max_bytes) as source:
-        return source.read(slices)
+        scan = source.read(slices)
+        meta = of_slices(scan.meta, source.slices, source.indices(slices))
+        return scan if meta is scan.meta else replace(scan, meta=meta)
 
 
 def open_source(path: str | Path, *, axes: str | None = None, max_bytes: int = MAX_BYTES) -> Source:

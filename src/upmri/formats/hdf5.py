@@ -206,6 +206,12 @@ def groups_with(file: Any, *parts: str) -> list[str]:
     return found
 
 
+def names(path: Path, most: int = 8) -> list[str]:
+    """Return the names of the first entries of a file."""
+    with open_hdf5(path) as file, guard.library():
+        return [name.decode(errors="replace") for name in itertools.islice(file["/"].id, most)]
+
+
 def short_attribute(node: Any, name: str) -> Any | None:
     """Return a small attribute of fixed size, or None; a damaged one of variable length can keep HDF5 busy for ever."""
     if not has_attribute(node, name):

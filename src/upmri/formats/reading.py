@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from upmri.core.errors import InputError
+from upmri.core.printable import one_line
 from upmri.core.scan import Reconstruction
 from upmri.formats import guard, hdf5, native, registry
 from upmri.formats.ordered import OrderedSource
@@ -29,8 +30,14 @@ def open_here(path: Path, max_bytes: int, also: Sequence[str] = (), axes: str | 
         for reader in registry.readers():
             if reader.recognise(path, head):
                 return reader.open_source(path, max_bytes)
-        known = " or ".join([*also, *(reader.READS for reader in registry.readers())])
-        raise InputError(f"not a kind of file that is known; expected {known}")
+        if hdf5.is_hdf5(path):
+            held = ", ".join(map(one_line, hdf5.names(path))) or "nothing"
+            raise InputError(
+                f"no scan in a known format: HDF5 that holds {held}; k-space of another program is read from an array "
+                "called kspace, with --axes (axes=… in Python)"
+            )
+        known = ", ".join([*also, *(reader.READS for reader in registry.readers())])
+        raise InputError(f"no scan in a known format, which are {known}")
 
 
 def read_reconstruction_here(path: Path, max_bytes: int) -> Reconstruction:

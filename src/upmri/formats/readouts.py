@@ -6,7 +6,8 @@ Lines
 Frames
     Repetitions, cardiac phases, sets, contrasts and slices lie along the slice axis, slices fastest and in the order
     of their positions. ``meta["axes"]`` gives their lengths, slowest first, as {"repetition": 12, "slice": 10}; where
-    some combinations are missing, ``meta["frames"]`` lists them one by one.
+    some combinations are missing, ``meta["frames"]`` lists those that are there, one by one. Both are of the whole
+    file, whichever of its slices are read.
 Readout
     Oversampling is removed by cropping the image to its field of view. An asymmetric echo fills its part of the line,
     the rest is 0, and the mask is still of whole lines: what is reconstructed is P x, with P the projection on the
@@ -34,6 +35,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
+from collections.abc import Iterable
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
@@ -139,7 +141,7 @@ class ReadoutSource(LineSource):
         filled = (kspace != 0).any(1) if self._volume else (kspace != 0).any(1).any(1, keepdim=True)
         noise = self._covariance is not None and self._noise_scale is not None
         spread = (1 / counts[sampled]).mean().sqrt().item() if sampled.any() else 1.0
-        notes = self._notes(wanted, counts) | self._geometry(wanted.start)
+        notes = self._notes(counts) | self._geometry(wanted.start)
         mapped = len(maps) == len(wanted)
         notes |= {"maps_from": "reference scan"} if mapped else {}
         return Scan(
@@ -176,7 +178,7 @@ class ReadoutSource(LineSource):
         steps = set(np.diff(places).tolist()) or {1}
         return steps.pop() if len(steps) == 1 and (stacks == stacks[0]).all() else 0
 
-    def _notes(self, wanted: range, counts: Tensor) -> dict[str, Any]:
+    def _notes(self, counts: Tensor) -> dict[str, Any]:
         axes = {name: len(np.unique(column)) for name, column in zip(AXES, self._frames.T, strict=True)}
         notes = dict(self._meta)
         named = {name: length for name, length in axes.items() if length > 1}
@@ -184,10 +186,15 @@ class ReadoutSource(LineSource):
             named |= {"readout": self._grid.readout} if self._volume else {}
             notes |= {"axes": named} if named else {}
         else:  # some combinations are missing
-            frames = [self._frames[self._place(index)[0]] for index in wanted]
-            notes["frames"] = [{name: int(frame[AXES.index(name)]) for name in named} for frame in frames]
+            notes["frames"] = self._listed(named)
         notes |= {"averages": int(counts.max())} if counts.max() > 1 else {}
         return notes | {"noise": self._noise_note} if self._noise_note else notes
+
+    def _listed(self, named: Iterable[str]) -> list[dict[str, int]]:
+        """Return the frame of every slice of the file, and in 3-D its position along the readout."""
+        frames = [{name: int(frame[AXES.index(name)]) for name in named} for frame in self._frames]
+        positions = range(self._grid.readout) if self._volume else None
+        return frames if positions is None else [frame | {"readout": x} for frame in frames for x in positions]
 
     def _rows(self, frame: int) -> Ints:
         """Return the readouts of a frame; those for calibration only where imaging has none."""

@@ -26,6 +26,7 @@ from upmri.formats import (
     cfl,
     cmrxrecon,
     dicom,
+    dicom_map,
     fastmri,
     m4raw,
     mrd,
@@ -72,7 +73,7 @@ def _check_nifti(path: Path, overwrite: bool) -> None:
 
 
 def _check_dicom(path: Path, overwrite: bool) -> None:  # noqa: ARG001
-    dicom.find_highdicom()
+    dicom_map.find_highdicom()
 
 
 _NIFTI = WrittenFormat(nifti.write_magnitude, nifti.write_complex, check_std=_check_nifti)

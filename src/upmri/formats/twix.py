@@ -1,9 +1,8 @@
 """Siemens raw data, .dat ("twix"), of software VB and of VD and later.
 
 How readouts become a scan is in :mod:`upmri.formats.readouts`. Of several measurements in a file the last is the
-image, and those before it are adjustments, of which noise readouts are used. The layout of the headers is that of
-twixtools. Its ``read_twix`` is not used: it reads every sample to find the headers, never ends on some damaged files,
-and does not notice that a file was cut short.
+image, and those before it are adjustments, of which noise readouts are used. How a file is divided is in
+:mod:`upmri.formats.twix_blocks`.
 
 Sizes and fields of view are read from the protocol; the patient's name and whatever else it holds are not. It is not
 always true (sequences of Pulseq keep the values of an unrelated protocol). Where readouts do not fit it, they count.
@@ -18,10 +17,6 @@ own sequences are known to encode along its axes. Scans with others, such as Pul
 from __future__ import annotations
 
 import mmap
-import struct
-from array import array
-from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -34,14 +29,9 @@ from upmri.formats.echo_planar import Navigators
 from upmri.formats.grid import Grid, Ints, Table, place
 from upmri.formats.readouts import ReadoutSource
 from upmri.formats.siemens_protocol import SiemensProtocol
+from upmri.formats.twix_blocks import BlockLayout, SampleBlocks, find_blocks, measurement_starts, protocol_length
 
 READS = "Siemens .dat"
-_BUFFERS = (b"Config\0", b"Dicom\0", b"Meas\0", b"MeasYaps\0", b"Phoenix\0", b"Spice\0", b"Protocol\0")
-_MOST_MEASUREMENTS, _MOST_BUFFERS = 64, 64
-_ENTRY, _ENTRIES = 152, 8  # bytes of an entry, and where the first begins
-_PROTOCOL_BYTES = 2**26
-_HELD = 4  # bytes of memory per byte of a header: its copies, and the table of its counters
-_DMA = 2**25  # the length of a block is in the bits below
 _SKIPPED = (  # flags
     *("RTFEEDBACK", "HPFEEDBACK", "REFPHASESTABSCAN", "PHASESTABSCAN", "PHASCOR", "noname60"),
     *("SLICE_ACCEL_REFSCAN", "SLICE_ACCEL_PHASCOR", "RETRO_DUMMYSCAN", "B1_CONTROLLOOP", "MDH_VOP"),
@@ -51,68 +41,7 @@ _COUNTERS = ("Rep", "Phs", "Set", "Eco", "Sli")  # of grid.AXES
 
 def recognise(path: Path, head: bytes) -> bool:  # noqa: ARG001
     """Return whether a protocol begins where one should, by the name of its first part."""
-    return _starts(head) is not None
-
-
-def _starts(head: bytes) -> list[tuple[int, int]] | None:
-    """Return (offset, length) of the measurements, of length 0 where it is not known; None for any other file."""
-    if len(head) > 16 and head[8:].startswith(_BUFFERS):
-        return [(0, 0)]  # VB: one measurement, no list of them
-    if len(head) < _ENTRIES + _ENTRY:
-        return None
-    identity, count = struct.unpack_from("<II", head)
-    if identity >= 10000 or not 1 <= count <= _MOST_MEASUREMENTS or len(head) < _ENTRIES + count * _ENTRY:
-        return None
-    starts = [struct.unpack_from("<QQ", head, _ENTRIES + i * _ENTRY + 8) for i in range(count)]
-    return starts if head[starts[0][0] + 8 :].startswith(_BUFFERS) else None
-
-
-@dataclass(frozen=True)
-class BlockLayout:
-    """The layout of a block of samples: headers and their sizes, and the flags, as twixtools defines them."""
-
-    header: np.dtype[Any]
-    shared: int  # bytes of the header that all channels share
-    channel: int  # bytes of the header that each has
-    flags: dict[str, int]
-
-    @classmethod
-    def of(cls, modern: bool) -> BlockLayout:
-        """Return the layout of VD and later, or of VB."""
-        try:
-            defined = import_module("twixtools.mdh_def")
-        except ImportError as error:
-            raise InputError("Siemens .dat is read with twixtools: pip install 'upmri[siemens]'") from error
-        header = np.dtype(defined.Scan_header if modern else defined.VB17_header)
-        channel = np.dtype(defined.Channel_header).itemsize if modern else header.itemsize
-        return cls(header, header.itemsize if modern else 0, channel, defined.mask_dict)
-
-    def samples(self, count: int) -> np.dtype[Any]:
-        """Return the type of one channel's part of a block."""
-        return np.dtype([("header", f"V{self.channel}"), ("data", "<c8", (count,))])
-
-
-@dataclass(frozen=True)
-class SampleBlocks:
-    """The blocks of a measurement that hold samples: where they begin, and their headers."""
-
-    at: Ints
-    header: NDArray[Any]
-    layout: BlockLayout
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of memory for all that is made of the headers."""
-        return len(self.at) * _HELD * self.layout.header.itemsize
-
-    def flagged(self, *names: str) -> NDArray[np.bool_]:
-        """Return which have any of these flags."""
-        bits = sum(1 << self.layout.flags[name] for name in names)
-        return (self.header["EvalInfoMask"] & np.uint64(bits)) != 0
-
-    def where(self, kept: NDArray[np.bool_]) -> SampleBlocks:
-        """Return some of them."""
-        return SampleBlocks(self.at[kept], self.header[kept], self.layout)
+    return measurement_starts(head) is not None
 
 
 class TwixSource(ReadoutSource):
@@ -122,7 +51,7 @@ class TwixSource(ReadoutSource):
 
     def __init__(self, path: Path, max_bytes: int) -> None:
         super().__init__(path, max_bytes)
-        starts, size = _starts(guard.head(path)) or [], path.stat().st_size
+        starts, size = measurement_starts(guard.head(path)) or [], path.stat().st_size
         self._layout = BlockLayout.of(modern=starts != [(0, 0)])
         if len(starts) > 1:
             self._meta["measurement"] = f"{len(starts)} of {len(starts)}; those before it are adjustments"
@@ -132,8 +61,8 @@ class TwixSource(ReadoutSource):
                 end = offset + length if length else size
                 if end > size or (length == 0 and number < len(starts)):
                     raise InputError(f"cut short; measurement {number} ends at byte {end}, the file at {size}")
-                body = offset + _protocol_length(data, offset, end)
-                found.append(_walk(data, body, end, self._layout, left))
+                body = offset + protocol_length(data, offset, end)
+                found.append(find_blocks(data, body, end, self._layout, left))
                 left -= found[-1].nbytes
             protocol = bytes(data[offset:body])
         self._sort(SiemensProtocol(protocol), found)
@@ -224,50 +153,6 @@ class TwixSource(ReadoutSource):
 
 
 open_source = TwixSource
-
-
-# --- blocks -----------------------------------------------------------------------------------------------------------
-
-
-def _protocol_length(data: mmap.mmap, offset: int, end: int) -> int:
-    if offset + 8 > end:
-        raise InputError("cut short; there is none where a measurement should begin", field="protocol")
-    (length,) = struct.unpack_from("<I", data, offset)
-    if not 8 <= length <= min(_PROTOCOL_BYTES, end - offset):
-        raise InputError(
-            f"cut short, or damaged; a protocol declares {length} bytes, there are {end - offset}", field="protocol"
-        )
-    return int(length)
-
-
-def _walk(data: mmap.mmap, at: int, end: int, layout: BlockLayout, max_bytes: int) -> SampleBlocks:
-    """Go from block to block until the one that says it is the last, which must be there."""
-    header, offset = layout.header, {name: field[1] for name, field in (layout.header.fields or {}).items()}
-    last, other = 1 << layout.flags["ACQEND"], 1 << layout.flags["SYNCDATA"]
-    # The limit is checked on the way, because a file can have any number of empty blocks and take no space on the disk.
-    most, found = max_bytes // (_HELD * header.itemsize), array("q")
-    while True:
-        if at + header.itemsize > end:
-            raise InputError(f"cut short; after {len(found)} readouts the mark of the end is missing")
-        (flags,) = struct.unpack_from("<Q", data, at + offset["EvalInfoMask"])
-        if flags & last:
-            break
-        if flags & other:
-            (length,) = struct.unpack_from("<I", data, at + offset["FlagsAndDMALength"])
-            length %= _DMA
-        else:
-            samples, channels = struct.unpack_from("<HH", data, at + offset["SamplesInScan"])
-            length = layout.shared + channels * (layout.channel + 8 * samples)
-            found.append(at)
-            if len(found) > most:
-                guard.check_bytes("headers of its readouts", len(found) * _HELD * header.itemsize, max_bytes)
-        if length < header.itemsize or at + length > end:
-            raise InputError(f"cut short, or damaged; block {len(found)} declares {length} bytes, there are {end - at}")
-        at += length
-    headers = np.empty(len(found), header)
-    for number, position in enumerate(found):
-        headers[number] = np.frombuffer(data, header, 1, position)[0]
-    return SampleBlocks(np.array(found, np.int64), headers, layout)
 
 
 def _directions(quaternions: NDArray[Any]) -> NDArray[np.float64]:

@@ -15,7 +15,8 @@ from upmri.methods.base import Method
 from upmri.methods.learned import Learned
 from upmri.methods.prior import Prior
 from upmri.methods.registry import find_method
-from upmri.methods.upmri import Upmri, mean_image
+from upmri.methods.upmri import Upmri
+from upmri.methods.upmri_objective import mean_image
 from upmri.networks.precision import for_inference
 from upmri.physics.problem import Problem
 from upmri.physics.sense import SenseOperator

@@ -60,8 +60,7 @@ class Findings:
         for i, faults in notes.left_out.items():
             fresh = {coil: fault for coil, fault in faults.items() if coil not in self.left_out}
             if fresh:
-                found = ", ".join(f"coil {coil} is {fault}" for coil, fault in fresh.items())
-                _warn(f"{found} in slice {first + i}; left out wherever this is so")
+                _warn(f"{_named(fresh)} in slice {first + i}; left out wherever this is so")
             self.left_out |= fresh
         self.empty += [first + i for i in notes.empty]
         self.normalised += [first + i for i in notes.normalised]
@@ -105,6 +104,16 @@ class Findings:
             settings["maps_unexplained"] = float(f"{self.maps_quality.unexplained:.3g}")
             settings["maps_quality"] = self.maps_quality.verdict
         return settings
+
+
+def _named(faults: dict[int, str]) -> str:
+    """Return text such as "coil 3 is noisy, coils 5 and 6 are dead": many coils by one fault are many numbers."""
+    found = []
+    for fault in dict.fromkeys(faults.values()):
+        *most, last = (str(coil) for coil, one in faults.items() if one == fault)
+        listed = f"coils {', '.join(most)} and {last} are" if most else f"coil {last} is"
+        found.append(f"{listed} {fault}")
+    return ", ".join(found)
 
 
 def _warn(text: str) -> None:

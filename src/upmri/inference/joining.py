@@ -37,6 +37,7 @@ def join_reconstructions(parts: Sequence[Reconstruction]) -> Reconstruction:
         worst = max(rated, key=lambda found: found["maps_unexplained"])
         settings |= {key: worst[key] for key in ("maps_from", "maps_unexplained", "maps_quality") if key in worst}
     bounds = [part.bounds for part in parts if part.bounds is not None]
+    frames = [frame for part in parts for frame in part.meta.get("frames", ())]  # those of a part are its own
     return replace(
         first,
         image=torch.cat([part.image for part in parts]),
@@ -46,6 +47,7 @@ def join_reconstructions(parts: Sequence[Reconstruction]) -> Reconstruction:
         bounds=Bounds.join(bounds) if len(bounds) == len(parts) else None,
         settings=settings,
         seconds=sum(part.seconds for part in parts),
+        meta=first.meta | {"frames": frames} if len(frames) == start else first.meta,
     )
 
 

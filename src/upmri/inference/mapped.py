@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
@@ -11,9 +12,9 @@ from torch import Tensor
 from upmri.core.errors import InputError
 from upmri.core.scan import Scan
 from upmri.formats.source import SliceSelection, Source
-from upmri.physics.epi import correct_ghosts
+from upmri.physics.epi import correct_ghosts, lines_alternate
 from upmri.physics.espirit import MIN_LINES, find_maps
-from upmri.physics.frames import Average, places
+from upmri.physics.frames import Average, of_slices, places
 from upmri.physics.maps import maps_of_reference
 from upmri.physics.masks import calibration_lines
 
@@ -82,8 +83,17 @@ class MappedSlices:
     def _with_maps(self, scan: Scan, i: int) -> Scan:
         if self._navigators is not None:
             scan = correct_ghosts(scan, self._navigators[self._navigator[i]])
+        elif i == 0 and "echo-planar" not in scan.meta and bool(scan.mask.any()) and lines_alternate(scan):
+            warnings.warn(
+                "every second line runs backwards, as in echo-planar scans, and the file does not mark it: the image "
+                "will have ghosts; give the same scan without phase encoding as --navigators",
+                stacklevel=2,
+            )
+        meta = of_slices(scan.meta, self._source.slices, self._wanted)
         given = self._found(scan, i)
-        return scan if given is None else replace(scan, maps=given[0], meta=scan.meta | {"maps_from": given[1]})
+        if given is None:
+            return scan if meta is scan.meta else replace(scan, meta=meta)
+        return replace(scan, maps=given[0], meta=meta | {"maps_from": given[1]})
 
 
 class _FromReference:

@@ -31,8 +31,9 @@ def frames_of_places(meta: dict[str, object], count: int) -> list[list[int]]:
     place_of = places(meta, count)
     if place_of is None:
         raise InputError(
-            f"nothing says which of the {count} slices are frames of one place; a method over time needs all frames of "
-            'a file that names them, or a scan with meta={"axes": {"frame": …, "slice": …}}, slowest first',
+            f"nothing says which of the {count} slices are frames of one place, which a method over time needs; name "
+            "the axes of an array, as in --axes frame,coil,readout,phase, or give the scan "
+            'meta={"axes": {"frame": …, "slice": …}}',
             field="meta",
         )
     return [[i for i, place in enumerate(place_of) if place == wanted] for wanted in range(max(place_of) + 1)]

@@ -12,6 +12,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING
 
 from upmri.core.errors import InputError
+from upmri.core.printable import did_you_mean
 
 if TYPE_CHECKING:
     from upmri.methods.base import Method
@@ -66,7 +67,8 @@ def find_method(name: str) -> type[Method]:
         return found
     if name in _plug_ins():
         return _load(_plug_ins()[name])
-    raise InputError(f"{name!r} is not one of {', '.join(method_names())}", field="method")
+    names = method_names()
+    raise InputError(f"{name!r} is not one of {', '.join(names)}{did_you_mean(name, names)}", field="method")
 
 
 def register_method(method: type[Method]) -> type[Method]:

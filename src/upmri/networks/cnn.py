@@ -29,7 +29,7 @@ class Cnn(nn.Sequential):
 
 
 class UNet(nn.Module):
-    """U-Net without attention, (batch, inputs, H, W) → (batch, 2, H, W), for any H×W.
+    """U-Net without attention, (batch, inputs, H, W) → (batch, outputs, H, W), for any H×W.
 
     Every level has two convolutions of 3×3 with group norm and ReLU on the way down, and two on the way up. Levels are
     connected by mean pooling over 2×2 pixels and by nearest-neighbour interpolation.
@@ -38,19 +38,21 @@ class UNet(nn.Module):
     ----------
     width, multipliers
         Channels of the first level, and their multiples at each level.
-    inputs
-        Number of input channels.
+    inputs, outputs
+        Numbers of input and output channels.
     """
 
-    def __init__(self, width: int = 32, multipliers: tuple[int, ...] = (1, 2, 3), *, inputs: int = 2) -> None:
+    def __init__(
+        self, width: int = 32, multipliers: tuple[int, ...] = (1, 2, 3), *, inputs: int = 2, outputs: int = 2
+    ) -> None:
         super().__init__()
         levels = [width * m for m in multipliers]
         self.down = nn.ModuleList(_pair(i, o) for i, o in zip([inputs, *levels[:-1]], levels, strict=True))
         self.up = nn.ModuleList(_pair(low + high, high) for high, low in pairwise(levels))
-        self.out = last_convolution(width, 1)
+        self.out = last_convolution(width, 1, outputs)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Output (batch, 2, H, W)."""
+        """Output (batch, outputs, H, W)."""
         height, width = x.shape[-2:]
         grid = 2 ** len(self.up)
         if height % grid or width % grid:
@@ -71,11 +73,16 @@ def on_channels(network: nn.Module, image: Tensor) -> Tensor:
 
     Real and imaginary part are neighbours in memory, so the channels are last: the faster order for convolutions.
     """
-    pairs = torch.view_as_real(image.resolve_conj().contiguous()).permute(0, 3, 1, 2)
+    return torch.view_as_complex(evaluate(network, torch.view_as_real(image.resolve_conj().contiguous())))
+
+
+def evaluate(network: nn.Module, channels: Tensor) -> Tensor:
+    """Evaluate a real network on (slice, H, W, channel), in the network's precision; the result has the same order."""
+    x = channels.permute(0, 3, 1, 2)
     if torch._C._are_functorch_transforms_active():
-        pairs = pairs.contiguous()  # the forward-mode rule of group norm needs channels first
-    result = network(pairs.to(next(network.parameters()).dtype))
-    return torch.view_as_complex(result.to(image.real.dtype).permute(0, 2, 3, 1).contiguous())
+        x = x.contiguous()  # the forward-mode rule of group norm needs channels first
+    result: Tensor = network(x.to(next(network.parameters()).dtype))
+    return result.to(channels.dtype).permute(0, 2, 3, 1).contiguous()
 
 
 def _pair(inputs: int, outputs: int) -> nn.Sequential:

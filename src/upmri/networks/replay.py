@@ -2,7 +2,8 @@
 
 A light U-Net has some fifty short kernels, which a CPU cannot launch as fast as an accelerator finishes them. Forward
 and backward pass are graphs of their own. The backward graph computes the forward pass again instead of keeping its
-intermediate results, so that one recording serves a module that is used many times, and memory stays small.
+intermediate results, so that one recording serves a module that is used many times, and memory stays small. All graphs
+take their memory from one pool: what one needs only while it runs, the next one uses, too.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -18,8 +20,8 @@ from torch.autograd.function import once_differentiable
 
 from upmri.core.kernels import uses_kernels
 
-# Shapes that are kept for each module; the one unused for longest is dropped.
-_SHAPES = 4
+# Shapes that are kept for each module; the one unused for longest is dropped. Training data may have many.
+_SHAPES = 32
 # Passes before a recording, in which kernels are compiled and libraries choose their algorithms.
 _WARM_UP = 3
 
@@ -151,6 +153,12 @@ class _Replayed(torch.autograd.Function):
         return None, of_weights, *of_inputs
 
 
+@lru_cache
+def _pool(device: int) -> Any:  # noqa: ARG001
+    """Memory of all graphs of a device. Results are kept with their recording, so no graph overwrites another's."""
+    return torch.cuda.graph_pool_handle()
+
+
 def _record(run: Callable[[], Any]) -> tuple[torch.cuda.CUDAGraph, Any]:
     """Record a function as a graph; return it with the tensors it writes."""
     side = torch.cuda.Stream()
@@ -160,6 +168,6 @@ def _record(run: Callable[[], Any]) -> tuple[torch.cuda.CUDAGraph, Any]:
             run()
     torch.cuda.current_stream().wait_stream(side)
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
+    with torch.cuda.graph(graph, pool=_pool(torch.cuda.current_device())):
         out = run()
     return graph, out

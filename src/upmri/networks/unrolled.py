@@ -9,13 +9,15 @@ import torch
 from torch import Tensor, nn
 
 from upmri.core.stages import stage
-from upmri.networks.cnn import UNet, on_channels
+from upmri.networks.cnn import UNet, evaluate
 from upmri.networks.layers import log_parameter
 from upmri.networks.replay import replayed
 from upmri.physics.operator import Operator
 
-# The σ₀ at which the damping is λ₁, and bounds for σ₀.
-_USUAL, _NOISE = 0.01, (1e-3, 0.1)
+# The σ₀ and R at which the damping is λ₁, the power of σ₀, and bounds for σ₀.
+_USUAL, _RATE, _POWER, _NOISE = 0.01, 4.0, 1.5, (1e-3, 0.1)
+# Numbers that describe a cascade to the U-Net, and the factor of x − z, which is small, there.
+_FACTS, _CHANGE = 4, 10.0
 # Cut-off frequency of the smooth phase, in periods over the field of view.
 _PERIODS = 32
 # Smallest time: the weight of x_t is unbounded as t → 0.
@@ -51,17 +53,35 @@ class Unrolled(nn.Module):
     ----------
     cascades
         Number of cascades K.
-    width
-        Channels at the first of three levels of the U-Net; the others have 2 and 3 times as many.
+    width, levels
+        Channels at the first level of the U-Net, and number of levels; the others have 2, 3, … times as many.
     damping
         Initial λ₁. Its logarithm is the trained parameter.
+    memory
+        Number of further channels, an even one, that the U-Net passes on to the next cascade. With some, it also has as
+        input what the data changed in its last proposal, φ̄ (x − z).
+    conditioned
+        Whether the U-Net also has as input the number of the cascade, σ₀, the acceleration R and the weight of x_t, and
+        whether λ = λ₁ (σ₀/0.01)^p (R/4)^q with trained p and q.
     """
 
-    def __init__(self, *, cascades: int = 10, width: int = 32, damping: float = 0.02) -> None:
+    def __init__(
+        self,
+        *,
+        cascades: int = 10,
+        width: int = 32,
+        damping: float = 0.02,
+        levels: int = 3,
+        memory: int = 0,
+        conditioned: bool = False,
+    ) -> None:
         super().__init__()
         self.cascades = self.passes = cascades
-        self.network = UNet(width)
+        self._memory = memory
+        inputs = 2 + (2 + memory if memory else 0) + (_FACTS if conditioned else 0)
+        self.network = UNet(width, tuple(range(1, levels + 1)), inputs=inputs, outputs=2 + memory)
         self.log_damping = log_parameter(damping)
+        self.powers = nn.Parameter(torch.tensor([_POWER, 0.0])) if conditioned else None
         self._cascades = [_Cascade(self.network)]  # no submodule, in a list: its weights have their names already
 
     def forward(self, operator: Operator, adjoint: Tensor, noisy: Tensor, t: Tensor, sigma: Tensor) -> Tensor:
@@ -81,7 +101,7 @@ class Unrolled(nn.Module):
         Tensor
             Image (…, slice, H, W).
         """
-        damping = damping_for(self.log_damping.exp(), sigma)
+        damping = self._damping(operator, sigma)
         sigma, t = sigma.clamp(*_NOISE), t.clamp(min=_EARLIEST)
         weight = sigma.square() * (1 - t) / (2 * t.square())
         total = damping + weight * (1 - t)
@@ -90,14 +110,18 @@ class Unrolled(nn.Module):
         accuracy = 0.0 if torch.is_grad_enabled() else ACCURACY
         with stage("solves"):
             x = operator.solve(known, total, accuracy=accuracy)
+        facts = self._facts(operator, sigma, total / damping)
+        passed = x.new_zeros((self._memory // 2, *x.shape))
+        passed = torch.cat([x[None], passed]) if self._memory else passed
         cascade = self._cascades[0]
         cascade.network = self.network
         with stage("U-Net"):
-            run = replayed(cascade, x, known, support, damping)
+            run = replayed(cascade, x, known, support, damping, passed, facts[0])
         states = [x]  # later ones are kept only where gradients need them
-        for _ in range(self.cascades):
+        for number in range(self.cascades):
             with stage("U-Net"):
-                rhs = run(x, known, support, damping)
+                made = run(x, known, support, damping, passed, facts[number])
+            rhs, passed = made[0], made[1:] if self._memory else passed
             with stage("solves"):
                 x = operator.solve(rhs, total, accuracy=accuracy, start=x)
             if x.requires_grad:
@@ -105,23 +129,56 @@ class Unrolled(nn.Module):
         bound_gradients(states)
         return x
 
+    def _damping(self, operator: Operator, sigma: Tensor) -> Tensor:
+        """λ, (slice,)."""
+        if self.powers is None:
+            return damping_for(self.log_damping.exp(), sigma)
+        noise, rate = (sigma.clamp(*_NOISE) / _USUAL).log(), (operator.acceleration / _RATE).log()
+        return (self.log_damping + self.powers[0] * noise + self.powers[1] * rate).exp()
+
+    @torch.no_grad()
+    def _facts(self, operator: Operator, sigma: Tensor, weight: Tensor) -> Tensor:
+        """Further inputs of the U-Net in each cascade, of the order of 1: (K, slice, 4), or (K, slice, 0)."""
+        if self.powers is None:
+            return sigma.new_zeros(self.cascades, len(sigma), 0)
+        each = [(sigma / _USUAL).log() / 2, (operator.acceleration / _RATE).log(), weight.log() / 4]
+        each = [values.expand(self.cascades, -1) for values in each]
+        number = torch.linspace(-1, 1, self.cascades, dtype=sigma.dtype, device=sigma.device)
+        return torch.stack([number[:, None].expand_as(each[0]), *each], -1)
+
 
 class _Cascade(nn.Module):
-    """Right-hand side b + λ z of a cascade, z = x + Π φ U(φ̄ x)."""
+    """Right-hand side b + λ z of a cascade, z = x + Π φ U(φ̄ x), and what is passed on to the next one."""
 
     def __init__(self, network: nn.Module) -> None:
         super().__init__()
         self.network = network
 
-    def forward(self, x: Tensor, known: Tensor, support: Tensor, damping: Tensor) -> Tensor:
+    def forward(
+        self, x: Tensor, known: Tensor, support: Tensor, damping: Tensor, passed: Tensor, facts: Tensor
+    ) -> Tensor:
+        """Return b + λ z, followed by z and the memory if ``passed`` has those of the last cascade: (image, *x)."""
         phase = support * smooth_phase_of(x)
-        change = on_channels(self.network, (phase.conj() * x).flatten(0, -3))
-        return known + damping[:, None, None] * (x + phase * change.reshape(x.shape))
+        images = [phase.conj() * x]
+        if len(passed):
+            images += [_CHANGE * phase.conj() * (x - passed[0]), *passed[1:]]
+        inputs = torch.view_as_real(torch.stack([image.flatten(0, -3) for image in images], -1)).flatten(-2)
+        if facts.shape[1]:
+            count, h, w, _ = inputs.shape
+            rows = facts.expand(count // len(facts), -1, -1).reshape(count, 1, 1, -1)
+            inputs = torch.cat([inputs, rows.expand(-1, h, w, -1)], -1)
+        made = evaluate(self.network, inputs)
+        z = x + phase * torch.view_as_complex(made[..., :2].contiguous()).reshape(x.shape)
+        rhs = known + damping[:, None, None] * z
+        if not len(passed):
+            return rhs[None]
+        memory = torch.view_as_complex(made[..., 2:].tanh().unflatten(-1, (-1, 2))).movedim(-1, 0)
+        return torch.cat([rhs[None], z[None], memory.reshape(-1, *x.shape)])
 
 
 def damping_for(usual: Tensor, sigma: Tensor) -> Tensor:
     """λ = λ₁ (σ₀/0.01)^1.5, (slice,), with σ₀ within bounds."""
-    return usual * (sigma.clamp(*_NOISE) / _USUAL) ** 1.5
+    return usual * (sigma.clamp(*_NOISE) / _USUAL) ** _POWER
 
 
 def bound_gradients(states: list[Tensor]) -> None:

@@ -39,6 +39,22 @@ def places(meta: dict[str, Any], count: int) -> list[int] | None:
     return [numbers[place] for place in found] if len(numbers) < count else None
 
 
+def of_slices(meta: dict[str, Any], count: int, wanted: range) -> dict[str, Any]:
+    """Return the ``meta`` of some slices of a scan of ``count``: which frames and places these are.
+
+    ``meta["axes"]`` and ``meta["frames"]`` of a file are those of all its slices. Of a part, ``meta["frames"]`` lists
+    the slices one by one. A scan that is not dynamic, or all of it, keeps its ``meta``.
+    """
+    if wanted == range(count) or places(meta, count) is None:
+        return meta
+    frames = meta.get("frames")
+    if not isinstance(frames, list):
+        axes = meta["axes"]
+        grid = torch.cartesian_prod(*(torch.arange(n) for n in axes.values())).reshape(count, -1).tolist()
+        frames = [dict(zip(axes, index, strict=True)) for index in grid]
+    return {key: value for key, value in meta.items() if key != "axes"} | {"frames": [frames[i] for i in wanted]}
+
+
 class Average:
     """Sum of frames and how often each position was sampled, place by place."""
 

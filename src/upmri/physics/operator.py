@@ -117,6 +117,19 @@ class Operator(ABC):
         return outside(lambda: self._normal(self._random()) != 0)
 
     @cached_property
+    def acceleration(self) -> Tensor:
+        """Unknowns for each sample of one coil, (slice,): ‖v‖²/⟨v, N v⟩ of a random image v on the support."""
+
+        def ratio() -> Tensor:
+            image = self._random() * self.support
+            energy = image.abs().square().sum((1, 2))
+            return energy / (image.conj() * self._normal(image)).real.sum((1, 2)).clamp(
+                min=torch.finfo(energy.dtype).tiny
+            )
+
+        return outside(ratio)
+
+    @cached_property
     def data_shape(self) -> tuple[int, ...]:
         """Shape of A x of one stack of slices."""
         return outside(lambda: tuple(self.forward(torch.zeros_like(self._random())).shape))

@@ -45,7 +45,13 @@ def _describe_lines(lines: Tensor) -> str:
         return f"lines {int(at[0])} to {int(at[-1])} of {len(lines)}"
     step = int(steps.max()) if len(steps) else 1
     regular = step > 1 and all(bool(lines[int(at[i]) % step :: step].all()) for i in (0, -1))
-    return f"every {step}. line" if regular else "random lines"
+    return f"every {_ordinal(step)} line" if regular else "random lines"
+
+
+def _ordinal(number: int) -> str:
+    """Return a number as 2nd, 3rd or 4th."""
+    ending = "th" if number // 10 % 10 == 1 else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"{number}{ending}"
 
 
 def _lattice(outer: Tensor, region: Tensor) -> str | None:

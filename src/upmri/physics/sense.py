@@ -115,7 +115,7 @@ class SenseOperator(Operator):
     @property
     def acceleration(self) -> Tensor:
         """R of each slice, (slice,)."""
-        return 1 / self.mask.float().mean((1, 2))
+        return 1 / self.mask.to(self._weights.dtype).mean((1, 2))
 
     def forward(self, image: Tensor) -> Tensor:
         """A x: (…, slice, H, W) → (…, slice, coil, H, W)."""

@@ -90,7 +90,7 @@ def exchange(
         except TimeoutError as error:
             raise InputError(f"nothing came back within {seconds:g} s", path=server) from sender.error or error
         except OSError as error:
-            raise InputError(f"the connection was lost ({error})", path=server) from sender.error or error
+            raise InputError(f"the connection ended ({error})", path=server) from sender.error or error
         except InputError as error:
             raise error.within(path=server) from error
         finally:

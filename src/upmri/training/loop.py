@@ -16,24 +16,21 @@ from torch import Tensor, nn
 from upmri.core.errors import InputError
 from upmri.core.legacy import rename_old_keys
 from upmri.core.progress import bar
-from upmri.core.settings import build
 from upmri.formats import atomic
 from upmri.methods.base import Objective
 from upmri.methods.learned import Learned
-from upmri.methods.registry import find_method
 from upmri.training import checkpoint
+from upmri.training.begin import first_network, trained_method, training_data
 from upmri.training.config import TrainConfig, read_config
-from upmri.training.data import AllSlices, Batches, PreparedSlices
+from upmri.training.data import AllSlices, Batches
 from upmri.training.description import training_card
 from upmri.training.distributed import PassNetwork, Process
 from upmri.training.interrupt import SignalWatch, TrainingInterrupted
 from upmri.training.log import TrainingLog
 from upmri.training.passes import PassCounter
-from upmri.training.prepare import prepare
-from upmri.training.simulated_series import SimulatedSeries
 from upmri.training.validation import validate
 from upmri.weights.catalogue import find_weights
-from upmri.weights.files import load_prior, save_weights
+from upmri.weights.files import save_weights
 
 
 class DivergedError(RuntimeError):
@@ -77,7 +74,7 @@ def train(
     torch.Size([1, 32, 32])
     """
     config = read_config(config)
-    method, objective = _method(config)
+    method, objective = trained_method(config)
     process = Process.find(config.device)
     if config.batch % process.world:
         raise InputError(f"{config.batch} slices cannot be shared by {process.world} processes", field="batch")
@@ -88,7 +85,7 @@ def train(
     atomic.make_folder(folder)
     with checkpoint.run_lock(folder) if process.leads else nullcontext():
         checkpoint.check(folder, resume)  # once more, now that no other training can change it
-        run = _Run(config, method, objective, process, *_data(config, method, process, progress))
+        run = _Run(config, method, objective, process, *training_data(config, method, process, progress))
         with (
             bar("training", config.steps - run.step, shown=progress and process.leads) as advance,
             SignalWatch(active=process.world == 1) as watch,
@@ -120,7 +117,7 @@ class _Run:
         self.slices, self.validation = slices, validation
         self.folder = Path(config.output)
         self.state_file = self.folder / "checkpoint.safetensors"
-        self.network = _network(config, objective, process)
+        self.network = first_network(config, objective, process)
         kinds = ("average", "best") if config.keep == "best" else ("average",)
         self.copies = {kind: {n: p.detach().clone() for n, p in self.network.named_parameters()} for kind in kinds}
         self.average = self.copies["average"]
@@ -246,64 +243,6 @@ class _Run:
             save_weights(target, weights, self.config.method, self.objective, card)
         self.process.wait()
         return target
-
-
-def _method(config: TrainConfig) -> tuple[type[Learned], Objective]:
-    """Return the method that is trained, and its objective."""
-    method = find_method(config.method)
-    if method.weights_of is not None:
-        raise InputError(f"{config.method!r} uses the weights of {method.weights_of!r}; train that", field="method")
-    if method.objective is None or not issubclass(method, Learned):
-        raise InputError(f"{config.method!r} has nothing to train", field="method")
-    return method, build(method.objective, config.objective, "objective")
-
-
-def _network(config: TrainConfig, objective: Objective, process: Process) -> nn.Module:
-    torch.manual_seed(config.seed)
-    network = objective.network()
-    if config.begin is not None:
-        known = load_prior(config.begin)
-        if known.method != config.method:  # its network may have the same shape
-            raise InputError(
-                f"{config.begin} has weights of {known.method}, expected some of {config.method}", field="begin"
-            )
-        try:
-            network.load_state_dict(known.network.state_dict())
-        except RuntimeError as error:
-            raise InputError(
-                f"{config.begin} has another network than the objective describes", field="begin"
-            ) from error
-    network = network.to(process.device)
-    torch.backends.cudnn.benchmark = process.device.type == "cuda"
-    return network
-
-
-def _data(
-    config: TrainConfig, method: type[Learned], process: Process, progress: bool
-) -> tuple[Batches, Batches | None]:
-    """Prepare slices for training and validation: the first process does it, the others wait and read them.
-
-    Series for dynamic methods are simulated on the device during training.
-    """
-    if method.dynamic:
-        validation = config.validation
-        return (
-            SimulatedSeries(config.train, process.device),
-            None if validation is None else SimulatedSeries(validation, process.device),
-        )
-    cache = Path(config.cache or Path(config.output) / "cache")
-    found: list[Batches | None] = []
-    for turn in (True, False):
-        if process.leads == turn:
-            for data in (config.train, config.validation):
-                files = [] if data is None else prepare(data, cache, workers=config.workers, progress=progress)
-                found.append(PreparedSlices(files, process.device, resident=config.resident) if files else None)
-        process.wait()
-    train_, held = found
-    assert train_ is not None  # noqa: S101  `prepare` refuses to find nothing
-    if process.leads:
-        train_.warn()
-    return train_, held
 
 
 def _schedule(step: int, config: TrainConfig) -> float:

@@ -21,7 +21,8 @@ from upmri.core.errors import InputError
 from upmri.core.progress import bar
 from upmri.core.scan import Scan
 from upmri.formats import atomic
-from upmri.methods.upmri import Upmri, mean_image
+from upmri.methods.upmri import Upmri
+from upmri.methods.upmri_objective import mean_image
 from upmri.physics.contrast import vary, with_fat
 from upmri.physics.fourier import ifft2c
 from upmri.physics.maps import estimate_maps

@@ -19,7 +19,7 @@ from upmri.core.errors import InputError
 from upmri.core.scan import Scan
 from upmri.formats import atomic, leftovers
 from upmri.formats.folders import find_files
-from upmri.methods.upmri import ADAPTATION_SPLIT
+from upmri.methods.upmri_objective import ADAPTATION_SPLIT
 from upmri.networks.precision import trains_in_16_bits
 from upmri.training import checkpoint
 from upmri.training.config import DataConfig, TrainConfig

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from upmri.core.errors import InputError
+from upmri.core.printable import did_you_mean
 from upmri.methods.registry import find_method
 from upmri.weights.card import read_header, shorten
 
@@ -37,7 +38,8 @@ def find_weights(model: str | Path) -> Path:
         exists = False
     if not exists:
         names = ", ".join(weight_names()) or "the available weights (there are none)"
-        raise InputError(f"{shorten(model)} is neither a file nor one of {names}", field="model")
+        hint = did_you_mean(str(model), weight_names())
+        raise InputError(f"{shorten(model)} is neither a file nor one of {names}{hint}", field="model")
     return path
 
 

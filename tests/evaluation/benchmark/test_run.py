@@ -19,7 +19,7 @@ from upmri.evaluation.benchmark import cases
 from upmri.evaluation.benchmark.plan import read_config
 from upmri.evaluation.benchmark.run import DATABASE, TRUTH, run_benchmark, variants
 from upmri.evaluation.benchmark.store import Store
-from upmri.methods.upmri import UpmriObjective
+from upmri.methods.upmri_objective import UpmriObjective
 from upmri.weights.files import save_weights
 
 
@@ -148,9 +148,9 @@ def test_a_wrong_setting_names_its_entry(write):
     assert "speed" in str(error.value)
 
 
-def test_several_processes_share_the_work(once, write, tmp_path):
+def test_several_processes_share_the_work(once, write, tmp_path, popen):
     _, rows = once
-    crowd = [subprocess.Popen(benchmark(write(), "-o", tmp_path / "shared")) for _ in range(2)]
+    crowd = [popen(benchmark(write(), "-o", tmp_path / "shared")) for _ in range(2)]
     assert [process.wait() for process in crowd] == [0, 0]
     assert results(tmp_path / "shared") == rows
 

@@ -123,13 +123,13 @@ def test_an_interrupted_training_goes_on(plan, command, tmp_path, monkeypatch, c
 
 
 @pytest.mark.soak
-def test_two_processes_on_a_machine_without_yaml_and_pydantic(plan, tmp_path):
+def test_two_processes_on_a_machine_without_yaml_and_pydantic(plan, tmp_path, popen):
     script, as_json = BARE.format(folder=str(ROOT / "benchmarks")), tmp_path / "plan.json"
     change = f"output={tmp_path / 'out'}"
     command = [sys.executable, str(ROOT / "benchmarks" / "controlled.py"), str(plan), "--set", change]
     subprocess.run([*command, "--write-json", str(as_json)], check=True, capture_output=True)
     bare = [sys.executable, "-c", script, str(as_json), "--device", "cpu"]
-    both = [subprocess.Popen(bare, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(2)]
+    both = [popen(bare, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(2)]
     texts = ["".join(process.communicate(timeout=600)) for process in both]
     assert [process.returncode for process in both] == [0, 0], "\n".join(texts)
     config = read_plan(plan, (change,))

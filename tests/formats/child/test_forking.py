@@ -48,7 +48,7 @@ def test_a_program_that_is_ended_leaves_nothing(hostile, environment, number):
         assert len(numbers) == 2
         assert not any(ended(one) for one in numbers)
         program.send_signal(number)
-    for _ in range(1000):
+    for _ in range(6000):
         if all(ended(one) for one in numbers):
             return
         time.sleep(0.01)

@@ -29,7 +29,7 @@ from hostile.reading import KINDS, LIMIT, read
 from hostile.siblings import sibling
 from upmri import InputError
 
-SECONDS = 30  # for one file
+SECONDS = 120  # for one file
 MARGIN = 2**31  # of address space, beyond what the process has when it begins
 FLOOD = 6 * LIMIT  # of resident memory, for one file: the scan, copies of it, and what libraries hold
 

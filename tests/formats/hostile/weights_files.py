@@ -15,7 +15,7 @@ _SMALL = {"cascades": 1, "width": 4}
 
 
 def _tensors() -> dict[str, np.ndarray[Any, Any]]:
-    from upmri.methods.upmri import UpmriObjective
+    from upmri.methods.upmri_objective import UpmriObjective
 
     state = UpmriObjective(**_SMALL).network().state_dict()
     return {name: np.zeros(tuple(tensor.shape), "<f2") for name, tensor in state.items()}

@@ -1,0 +1,79 @@
+"""What a training run begins with: its method and objective, its network, and the prepared slices."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from upmri.core.errors import InputError
+from upmri.core.settings import build
+from upmri.methods.base import Objective
+from upmri.methods.learned import Learned
+from upmri.methods.registry import find_method
+from upmri.training.config import TrainConfig
+from upmri.training.data import Batches, PreparedSlices
+from upmri.training.distributed import Process
+from upmri.training.prepare import prepare
+from upmri.training.simulated_series import SimulatedSeries
+from upmri.weights.files import load_prior
+
+
+def trained_method(config: TrainConfig) -> tuple[type[Learned], Objective]:
+    """Return the method that is trained, and its objective."""
+    method = find_method(config.method)
+    if method.weights_of is not None:
+        raise InputError(f"{config.method!r} uses the weights of {method.weights_of!r}; train that", field="method")
+    if method.objective is None or not issubclass(method, Learned):
+        raise InputError(f"{config.method!r} has nothing to train", field="method")
+    return method, build(method.objective, config.objective, "objective")
+
+
+def first_network(config: TrainConfig, objective: Objective, process: Process) -> nn.Module:
+    """Return the network with fresh weights, or with those that training begins with, on the device."""
+    torch.manual_seed(config.seed)
+    network = objective.network()
+    if config.begin is not None:
+        known = load_prior(config.begin)
+        if known.method != config.method:  # its network may have the same shape
+            raise InputError(
+                f"{config.begin} has weights of {known.method}, expected some of {config.method}", field="begin"
+            )
+        try:
+            network.load_state_dict(known.network.state_dict())
+        except RuntimeError as error:
+            raise InputError(
+                f"{config.begin} has another network than the objective describes", field="begin"
+            ) from error
+    network = network.to(process.device)
+    torch.backends.cudnn.benchmark = process.device.type == "cuda"
+    return network
+
+
+def training_data(
+    config: TrainConfig, method: type[Learned], process: Process, progress: bool
+) -> tuple[Batches, Batches | None]:
+    """Prepare slices for training and validation: the first process does it, the others wait and read them.
+
+    Series for dynamic methods are simulated on the device during training.
+    """
+    if method.dynamic:
+        validation = config.validation
+        return (
+            SimulatedSeries(config.train, process.device),
+            None if validation is None else SimulatedSeries(validation, process.device),
+        )
+    cache = Path(config.cache or Path(config.output) / "cache")
+    found: list[Batches | None] = []
+    for turn in (True, False):
+        if process.leads == turn:
+            for data in (config.train, config.validation):
+                files = [] if data is None else prepare(data, cache, workers=config.workers, progress=progress)
+                found.append(PreparedSlices(files, process.device, resident=config.resident) if files else None)
+        process.wait()
+    train_, held = found
+    assert train_ is not None  # noqa: S101  `prepare` refuses to find nothing
+    if process.leads:
+        train_.warn()
+    return train_, held

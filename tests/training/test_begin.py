@@ -1,0 +1,61 @@
+"""What training begins with: methods that can be trained, and weights of an earlier run."""
+
+import pytest
+import torch
+
+from upmri.core.errors import InputError
+from upmri.training import train
+from upmri.weights.catalogue import read_card
+from upmri.weights.files import load_prior
+
+# What cannot be trained
+
+
+def test_methods_without_anything_to_train(config):
+    with pytest.raises(InputError, match="'sense' has nothing to train") as error:
+        train(config(method="sense"))
+    assert error.value.field == "method"
+    with pytest.raises(InputError, match="'pnp-flow' uses the weights of 'ot-ode'") as error:
+        train(config(method="pnp-flow"))
+    assert error.value.field == "method"
+    with pytest.raises(InputError, match="unknown") as error:
+        train(config({"sizes": "tiny"}))
+    assert error.value.field == "objective.sizes"
+    with pytest.raises(InputError, match="found none"):
+        train(config(train={}))
+    with pytest.raises(InputError) as error:
+        train(config(device="abacus"))
+    assert error.value.field == "device"
+
+
+# Starting from trained weights
+
+
+def test_a_run_may_start_from_weights(config, tmp_path):
+    """With a learning rate of nearly 0 they stay what they were."""
+    first = train(config(steps=3, output=str(tmp_path / "first")))
+    second = train(config(steps=1, rate=1e-12, begin=str(first), output=str(tmp_path / "second")))
+    known, kept = (load_prior(path).network.state_dict() for path in (first, second))
+    assert all(torch.allclose(known[name], kept[name], atol=1e-4) for name in known)
+    earlier = {key: read_card(first)[key] for key in ("name", "data", "training")}
+    assert read_card(second)["training"]["begun with"] == earlier
+    assert str(tmp_path) not in str(read_card(second))
+
+
+def test_a_run_cannot_start_from_another_network(config, tmp_path):
+    first = train(config(steps=1, output=str(tmp_path / "first")))
+    with pytest.raises(InputError, match="another network") as error:
+        train(
+            config(steps=1, begin=str(first), output=str(tmp_path / "second"))
+            | {"objective": {"cascades": 1, "width": 8}}
+        )
+    assert error.value.field == "begin"
+
+
+def test_a_run_cannot_start_from_the_weights_of_another_method(config, tmp_path):
+    """Even where the networks are alike."""
+    objective = {"objective": {"size": "tiny"}}
+    first = train(config(steps=1, output=str(tmp_path / "first")) | {"method": "ddnm"} | objective)
+    with pytest.raises(InputError, match="has weights of ddnm, expected some of ot-ode") as error:
+        train(config(steps=1, begin=str(first), output=str(tmp_path / "b")) | {"method": "ot-ode"} | objective)
+    assert error.value.field == "begin"
