@@ -129,6 +129,22 @@ def test_noise_of_one_coil_in_real_brains(data, group, sigma):
     assert estimate_noise(scan).item() == pytest.approx(sigma, rel=0.15)
 
 
+@pytest.mark.parametrize(("sigma", "most"), [(0.01, 1.6), (0.03, 1.15)])
+def test_noise_of_one_coil_without_air(data, sigma, most):
+    """Samples far from DC bound it; patches alone give more than 4 and 1.6 times σ₀."""
+    person = json.loads((data / "anatomies" / "splits.json").read_text())["brain_t1_stripped"]["val"][0]
+    images = np.load(data / "anatomies" / "brain_t1_stripped" / f"{person.removesuffix('.npz')}.npz")["image"]
+    inner = images[len(images) // 2, 52:147, 61:139].astype(np.float32)
+    scan = upmri.simulate(inner, coils=1, acceleration=2, noise=sigma)
+    assert 0.9 * sigma < estimate_noise(scan).item() < most * sigma
+
+
+def test_empty_ends_of_the_readout_are_no_noise():
+    scan = upmri.simulate(upmri.demo.brain()[:1], coils=1, acceleration=2, noise=0.03)
+    padded = torch.nn.functional.pad(scan.kspace, (0, 0, 16, 16))
+    assert estimate_noise(upmri.Scan(kspace=padded, mask=scan.mask)).item() == pytest.approx(0.03, rel=0.3)
+
+
 @pytest.mark.parametrize("acceleration", [1, 2])
 def test_noise_of_one_coil_where_only_corners_are_air(acceleration):
     """The brain fills the field of view in both directions: the estimate was 0.0189."""
