@@ -129,6 +129,7 @@ def test_a_cluster_gives_the_same_files_as_one_process(run, folder, tmp_path, ap
     assert images(tmp_path / "out") == images(tmp_path / "whole")
 
 
+@pytest.mark.soak
 def test_three_shards_that_overlap_do_nothing_twice(folder, tmp_path, popen):
     words = [sys.executable, "-m", "upmri", "recon", "in", "-m", "sense", "-o", "out", "--shard"]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
