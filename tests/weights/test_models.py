@@ -11,8 +11,11 @@ from upmri.weights.files import load_prior
 
 ROOT = Path(__file__).parents[2]
 FILES = sorted((ROOT / "models").glob("*.safetensors"))
+# A source archive, which has this file, is without the weights for comparison.
+ARCHIVE = (ROOT / "PKG-INFO").exists()
 
 
+@pytest.mark.skipif(ARCHIVE, reason="the source archive has no weights for comparison")
 def test_they_are_small_enough_to_be_kept():
     assert 0 < sum(path.stat().st_size for path in FILES) < 60 * 2**20
 
