@@ -73,10 +73,10 @@ def on_channels(network: nn.Module, image: Tensor) -> Tensor:
 
     Real and imaginary part are neighbours in memory, so the channels are last: the faster order for convolutions.
     """
-    return torch.view_as_complex(evaluate(network, torch.view_as_real(image.resolve_conj().contiguous())))
+    return torch.view_as_complex(on_last_channels(network, torch.view_as_real(image.resolve_conj().contiguous())))
 
 
-def evaluate(network: nn.Module, channels: Tensor) -> Tensor:
+def on_last_channels(network: nn.Module, channels: Tensor) -> Tensor:
     """Evaluate a real network on (slice, H, W, channel), in the network's precision; the result has the same order."""
     x = channels.permute(0, 3, 1, 2)
     if torch._C._are_functorch_transforms_active():

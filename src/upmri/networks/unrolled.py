@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from upmri.core.stages import stage
-from upmri.networks.cnn import UNet, evaluate
+from upmri.networks.cnn import UNet, on_last_channels
 from upmri.networks.layers import log_parameter
 from upmri.networks.replay import replayed
 from upmri.physics.operator import Operator
@@ -167,7 +167,7 @@ class _Cascade(nn.Module):
             count, h, w, _ = inputs.shape
             rows = facts.expand(count // len(facts), -1, -1).reshape(count, 1, 1, -1)
             inputs = torch.cat([inputs, rows.expand(-1, h, w, -1)], -1)
-        made = evaluate(self.network, inputs)
+        made = on_last_channels(self.network, inputs)
         z = x + phase * torch.view_as_complex(made[..., :2].contiguous()).reshape(x.shape)
         rhs = known + damping[:, None, None] * z
         if not len(passed):
