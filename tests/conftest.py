@@ -18,6 +18,9 @@ from torch import Tensor
 # Tests run in parallel processes: one thread each is faster than several that share the cores.
 torch.set_num_threads(1)
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # in processes that tests start, too
+# A shell starts a job in the background with SIGINT ignored, and every process that it starts would ignore it, too.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 # Weights of the user who runs the tests must not change their results.
 os.environ.pop("UPMRI_MODELS", None)
 # Files are read in this process: most tests look at readers, and some replace parts of them. tests/formats/child reads

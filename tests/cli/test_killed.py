@@ -2,8 +2,8 @@
 
 Each command runs on tiny data in a process of its own, is killed with all that it started, and runs again. `make soak`
 has three moments of each command, or as many as ``UPMRI_MOMENTS`` says; other draws than those of the last time with
-``UPMRI_SEED``. `make test` has one of `recon`; its moments of `train` and `benchmark` are in
-``tests/training/test_loop.py`` and ``tests/evaluation/benchmark/test_run.py``.
+``UPMRI_SEED``. `make test` has moments of `train` and `benchmark` in ``tests/training/test_loop.py`` and
+``tests/evaluation/benchmark/test_run.py``, and of what writes all files in ``tests/formats/test_leftovers.py``.
 """
 
 from __future__ import annotations
@@ -178,14 +178,14 @@ def check_not_torn(folder: Path, whole: Contents) -> None:
 # --- recon ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.soak
 @pytest.mark.usefixtures("shared_memory")
-@pytest.mark.parametrize("moments", [1, pytest.param(MOMENTS, marks=pytest.mark.soak)])
-def test_recon(tmp_path, scan, start, finish, moments):
+def test_recon(tmp_path, scan, start, finish):
     scans = [f"scan{number}.h5" for number in range(8)]
     for name in scans:
         shutil.copy(tmp_path / "scan.h5", tmp_path / name)
     dice, whole, longest, killed = random.Random(SEED), {}, {}, 0
-    while killed < moments:
+    while killed < MOMENTS:
         target = ("many", "file/x.h5", "series/x.dcm")[killed % 3]
         out = tmp_path / target.split("/")[0]
         read = [*scans, "--slices", "0"] if target == "many" else ["scan.h5"]

@@ -18,6 +18,8 @@ from upmri.cli.recon_work import ReconWork
 from upmri.cluster.all_tasks import run_tasks
 from upmri.cluster.engine import Serial
 from upmri.cluster.perform import FileTask
+from upmri.methods.upmri_objective import UpmriObjective
+from upmri.weights.files import save_weights
 
 
 @pytest.fixture
@@ -91,7 +93,7 @@ def test_slices_are_prepared_by_a_cluster(run, recipe, tmp_path):
     run("train", "small.yaml", "--prepare", "-q")
     made = {p.name: p.read_bytes() for p in (tmp_path / "run" / "cache").iterdir()}
     assert len(made) == 3
-    done = run("train", "small.yaml", "--set", "cache=other", "--prepare", "--cluster", "local:2")
+    done = run("train", "small.yaml", "--set", "cache=other", "--prepare", "--cluster", "local:1")
     assert "other: 3 slices" in done.stdout
     assert {p.name: p.read_bytes() for p in (tmp_path / "other").iterdir()} == made
 
@@ -127,6 +129,7 @@ def test_a_cluster_gives_the_same_files_as_one_process(run, folder, tmp_path, ap
     assert images(tmp_path / "out") == images(tmp_path / "whole")
 
 
+@pytest.mark.soak
 def test_three_shards_that_overlap_do_nothing_twice(folder, tmp_path, popen):
     words = [sys.executable, "-m", "upmri", "recon", "in", "-m", "sense", "-o", "out", "--shard"]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
@@ -137,11 +140,18 @@ def test_three_shards_that_overlap_do_nothing_twice(folder, tmp_path, popen):
     assert len(images(tmp_path / "out")) == 5
 
 
+def small_weights(folder):
+    """Weights of a small network that was not trained, with a gain of its draws."""
+    objective = UpmriObjective(cascades=1, width=4)
+    card = {"name": "small", "spread": {"radius": [5.0, 40.0], "gain": [1.0, 1.0], "exponent": [0.0, 0.0]}}
+    return save_weights(folder / "small.safetensors", objective.network().state_dict(), "upmri", objective, card)
+
+
 @pytest.mark.parametrize("samples", [1, 2])
 def test_ranges_of_slices_give_the_same_image(tmp_path, samples):
     image = np.repeat(upmri.demo.brain()[:1, ::4, ::4], 34, 0) * np.linspace(1, 2, 34)[:, None, None]
     upmri.simulate(image, coils=3, acceleration=2, seed=1).save(tmp_path / "scan.h5")
-    settings = {"samples": None} if samples == 1 else {"samples": samples}
+    settings = {"samples": None} if samples == 1 else {"samples": samples, "model": str(small_weights(tmp_path))}
     method = "sense" if samples == 1 else "upmri"
     work = ReconWork(method=method, settings=settings, limit=1 << 30, device="cpu", split_above=0)
     rec = replace(work, split_above=None).reconstruct(tmp_path / "scan.h5", tmp_path / "whole.h5")

@@ -189,11 +189,11 @@ def test_weights_from_a_file_and_samples(run, scan, tmp_path, apples):
 
 
 def test_the_gain_over_sense_is_printed_when_it_was_measured(run, scan):
-    words = ("recon", "scan.h5", "-m", "l1-wavelet", "--slices", "0", "--overwrite")
+    words = ("recon", "scan.h5", "-m", "cg-sense", "--slices", "0", "--overwrite")
     (result,) = json.loads(run(*words, "--check", "--json").stdout)
-    gain = upmri.reconstruct(scan[0], "l1-wavelet", check=True, device="cpu").settings["held_out_gain"]
+    gain = upmri.reconstruct(scan[0], "cg-sense", check=True, device="cpu").settings["held_out_gain"]
     assert result["settings"]["held_out_gain"] == gain
-    assert f" by l1-wavelet ({gain:+.1f} dB over SENSE on held-out lines) in " in run(*words, "--check").stdout
+    assert f" by cg-sense ({gain:+.1f} dB over SENSE on held-out lines) in " in run(*words, "--check").stdout
     assert "SENSE" not in run(*words).stdout
 
 

@@ -15,6 +15,7 @@ from upmri.methods import registry
 
 FOLDER = Path(__file__).parents[2] / "examples"
 NEED_DATA = {"real_brain"}
+LONG = {"own_training_loop", "train_prior"}  # they train, for 5 s on one core; `make docs` runs every script
 SCRIPTS = sorted(path.stem for path in FOLDER.glob("*.py") if path.stem not in NEED_DATA)
 
 
@@ -31,7 +32,14 @@ def small():
     return upmri.simulate(upmri.demo.brain()[1], coils=4, acceleration=2)
 
 
-@pytest.mark.parametrize("name", [name for name in SCRIPTS if not name.startswith("add_")])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.soak] if name in LONG else [])
+        for name in SCRIPTS
+        if not name.startswith("add_")
+    ],
+)
 def test_runs_and_prints_something(script, name, capsys):
     script(name)
     assert capsys.readouterr().out

@@ -65,6 +65,7 @@ def test_twenty_honest_and_twenty_hostile_clients(tmp_path, open_server, shepp_l
         check(server, scan, messages, 20, crowd.KINDS * 2, rounds=5)
 
 
+@pytest.mark.soak
 def test_slow_streams_do_not_occupy_all_workers(tmp_path, open_server, small, messages):
     """They hold both workers for short slices, are found by their time, and are done again later."""
     with open_server(tmp_path, "--workers", "3", "--limit", "turn_seconds=1") as server:

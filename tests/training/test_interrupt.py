@@ -134,7 +134,9 @@ def wait_for(test, process):
         time.sleep(0.01)
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.soak)]
+)
 def test_the_command_reports_where_it_was_saved(config, write, runs, start, number, code):
     settings = config(steps=100_000, save_every=100_000, schedule="constant")
     process = start(write(settings))

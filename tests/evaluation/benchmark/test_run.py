@@ -148,6 +148,7 @@ def test_a_wrong_setting_names_its_entry(write):
     assert "speed" in str(error.value)
 
 
+@pytest.mark.soak
 def test_several_processes_share_the_work(once, write, tmp_path, popen):
     _, rows = once
     crowd = [popen(benchmark(write(), "-o", tmp_path / "shared")) for _ in range(2)]
@@ -155,7 +156,7 @@ def test_several_processes_share_the_work(once, write, tmp_path, popen):
     assert results(tmp_path / "shared") == rows
 
 
-@pytest.mark.parametrize("kills", [2, pytest.param(10, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("kills", [1, pytest.param(5, marks=pytest.mark.soak)])
 def test_killed_at_random_it_ends_as_if_nothing_had_happened(once, write, tmp_path, kills):
     _, rows = once
     dice, command = random.Random(kills), benchmark(write(), "-o", tmp_path / "killed")

@@ -114,7 +114,7 @@ class Browser:
 
     def wait(self, script, *values):
         """Wait until a script gives something true, and return it."""
-        end = time.monotonic() + 10
+        end = time.monotonic() + 60
         while True:
             found = self.run(script, *values)
             if found or time.monotonic() > end:

@@ -35,20 +35,16 @@ def ended(number):
 
 @pytest.mark.skipif(not Path("/proc/self").is_dir(), reason="needs /proc")
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
-def test_a_program_that_is_ended_leaves_nothing(hostile, environment, number):
+def test_a_program_that_is_ended_leaves_nothing(hostile, environment, number, popen):
     path = hostile("nothing")
-    with subprocess.Popen(
-        [sys.executable, "-c", OPEN, path],
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    ) as program:
-        numbers = [int(word) for word in program.stdout.readline().split()]
-        assert len(numbers) == 2
-        assert not any(ended(one) for one in numbers)
-        program.send_signal(number)
-    for _ in range(1000):
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "text": True}
+    program = popen([sys.executable, "-c", OPEN, path], env=environment, **pipes)
+    numbers = [int(word) for word in program.stdout.readline().split()]
+    assert len(numbers) == 2
+    assert not any(ended(one) for one in numbers)
+    program.send_signal(number)
+    program.wait(240)
+    for _ in range(6000):
         if all(ended(one) for one in numbers):
             return
         time.sleep(0.01)

@@ -24,7 +24,7 @@ def good(tmp_path):
 
 def gone(number):
     """Whether a process has ended; waits for it."""
-    for _ in range(1000):
+    for _ in range(6000):
         try:
             os.kill(number, 0)
         except ProcessLookupError:
