@@ -1,4 +1,4 @@
-"""Do bounds on PSNR hold for regular lines, for little acceleration and for noise? Simulated scans of validation people.
+"""Do bounds on PSNR hold for regular lines, little acceleration and much noise? Simulated scans of validation people.
 
     UPMRI_DATA=… python benchmarks/bounds_lines.py [--slices 5] [--groups brain_t2_head] [--device cpu]
 

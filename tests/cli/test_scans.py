@@ -26,6 +26,15 @@ def test_info_prints_the_dictionary_of_the_function(run, scan):
         assert re.search(rf"^{key} +{re.escape(value)}", shown, re.M)
 
 
+def test_frames_that_are_listed_are_counted(run, scan, tmp_path):
+    frames = [{"phase": 0, "slice": 0}, {"phase": 1, "slice": 0}, {"phase": 1, "slice": 1}]
+    replace(scan, meta={"frames": frames}).save(tmp_path / "beat.h5")
+    shown = " ".join(run("info", "beat.h5").stdout.split())
+    assert "series 2 frames of 2 places" in shown
+    assert "meta frames 3, listed one by one in --json" in shown
+    assert "2 frames of each of 2 places, of which 1 is not in the file" in shown
+
+
 def test_info_prints_the_meta_data_of_the_file_as_text(run, scan, tmp_path):
     assert re.search("^geometry +no *$", run("info", "scan.h5").stdout, re.M)
     meta = {"axes": {"slice": 3}, "nominal_acceleration": 8, "[bold]x": "\x1b[31mred"}

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from upmri import InputError, Reconstruction, Scan
+from upmri.core.scan import as_scan
 
 
 def gaussian(*shape: int, seed: int = 0) -> torch.Tensor:
@@ -360,3 +361,13 @@ def test_repr_of_a_reconstruction_is_three_lines():
         "Reconstruction 'a': 2 slices × 8 × 6, by sense in 1.23 s",
         "  samples: 4, reference: no, std: yes",
     ]
+
+
+def test_only_scans_and_kspace_are_scans():
+    scan = Scan(kspace=np.ones((2, 8, 8), np.complex64))
+    assert as_scan(scan) is scan
+    assert torch.equal(as_scan(scan.kspace.numpy()).kspace, scan.kspace)
+    for wrong, hint in (("scan.npy", "upmri.load reads a file"), (None, "NoneType"), ([1, 2], "list")):
+        with pytest.raises(InputError, match=hint) as error:
+            as_scan(wrong)
+        assert error.value.field == "scan"

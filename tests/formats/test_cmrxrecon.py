@@ -298,7 +298,7 @@ def test_files_cut_short_are_refused_wherever_they_end(path, refuse):
 
 def test_other_matlab_files_are_not_known(tmp_path, refuse):
     (tmp_path / "x.mat").write_bytes(b"MATLAB 5.0 MAT-file, Platform: GLNXA64".ljust(512))
-    refuse(tmp_path / "x.mat", "not a kind")
+    refuse(tmp_path / "x.mat", "no scan in a known format")
 
 
 def test_files_with_bytes_overwritten_are_read_or_refused(path):

@@ -22,5 +22,6 @@ def test_pairs_of_bart(tmp_path):
     (tmp_path / "k.v1.cfl").touch()
     assert find_pair(tmp_path / "k.v1") == tmp_path / "k.v1.cfl"
     assert find_pair(tmp_path / "other") == tmp_path / "other"
+    assert find_pair(Path()) == Path()
     (tmp_path / "k.v1").touch()
     assert find_pair(tmp_path / "k.v1") == tmp_path / "k.v1"

@@ -73,8 +73,8 @@ def test_a_bug_in_a_reader_is_not_hidden(tmp_path, scan, monkeypatch):
     ("content", "field", "word"),
     [
         (b"", None, "empty"),
-        (b"just some text\n", None, "not a kind"),
-        (b"\0" * 5000, None, "not a kind"),
+        (b"just some text\n", None, "no scan in a known format"),
+        (b"\0" * 5000, None, "no scan in a known format"),
         (b"\x93NUMPY", "kspace", "damaged"),
         (b"\x93NUMPY\x03\x00" + b"\0" * 99, "kspace", "3.0"),
         (b"\x93NUMPY\x02\x00\xff\xff\xff\xff" + b" " * 10**5, "kspace", "damaged"),

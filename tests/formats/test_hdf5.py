@@ -236,7 +236,7 @@ def test_honest_compression_is_read(tmp_path, gaussian, filters):
 def test_hdf5_of_another_kind_is_not_ours(tmp_path, refused, refuse):
     with h5py.File(tmp_path / "x.h5", "w", userblock_size=1024) as file:
         file["data"] = [1, 2, 3]
-    refuse(tmp_path / "x.h5", "not a kind")
+    refuse(tmp_path / "x.h5", "no scan in a known format")
     with refused("other HDF5", path=tmp_path / "x.h5"):
         load_reconstruction(tmp_path / "x.h5")
 

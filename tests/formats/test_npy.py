@@ -39,7 +39,7 @@ def test_pickles_are_never_loaded(tmp_path, refuse):
     (tmp_path / "y.npy").write_bytes(pickle.dumps(bomb))
     refuse(tmp_path / "x.npy", "object", field="kspace")
     refuse(tmp_path / "x.npz", "object", field="kspace")
-    refuse(tmp_path / "y.npy", "not a kind")
+    refuse(tmp_path / "y.npy", "no scan in a known format")
     assert not (tmp_path / "owned").exists()
 
 

@@ -62,7 +62,7 @@ def installed(monkeypatch):
 
 def test_a_registered_reader_is_used(tmp_path, refused):
     (tmp_path / "x.txt").write_text("TEXT 3")
-    with refused("not a kind", path=tmp_path / "x.txt"):
+    with refused("no scan in a known format", path=tmp_path / "x.txt"):
         load(tmp_path / "x.txt")
     formats.register(reader())
     assert load(tmp_path / "x.txt").kspace.item() == 3

@@ -67,6 +67,13 @@ def test_unknown_settings_are_refused(method, settings, match):
     assert [error.value.field] == list(settings)
 
 
+@pytest.mark.parametrize("wrong", [3, None, str, torch.nn.Identity()])
+def test_what_is_no_method_is_refused(wrong):
+    with pytest.raises(InputError, match="a name, a class or an instance") as error:
+        build_method(wrong)
+    assert error.value.field == "method"
+
+
 def test_settings_are_checked_by_the_method():
     with pytest.raises(InputError) as error:
         build_method(CgSense(), steps=0)

@@ -44,6 +44,7 @@ def exchange_with(answer: bytes | None, **more) -> list[Message]:
             with sock, suppress(ConnectionError):  # the client may end first
                 sock.settimeout(GUARD)
                 if answer is None:
+                    sock.recv(1)  # a reset before that could be an error of the connection's begin
                     sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
                     return
                 sock.sendall(answer)

@@ -222,7 +222,8 @@ def recon_command(
         except KeyboardInterrupt as error:
             if total == 1:
                 raise
-            console.complain(RuntimeError(f"interrupted at {path}; the same command continues with it"))
+            again = "the same command without --overwrite" if overwrite else "the same command"
+            console.complain(RuntimeError(f"interrupted at {path}; {again} continues with it"))
             raise console.Ended(130) from error
         stages = {"stages": {name: round(value, 4) for name, value in seconds.items()}} if profile else {}
         results.append(summary(path, destination, rec) | stages)

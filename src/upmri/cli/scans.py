@@ -87,8 +87,14 @@ def _lines(facts: dict[str, Any]) -> list[tuple[str, Any]]:
         for key, value in facts.items()
         if key not in ("noise_from", "maps_unexplained", "meta", "notes") and (key, value) != ("series", None)
     ]
-    pairs += [(f"meta {key}", value) for key, value in facts["meta"].items()]
+    pairs += [(f"meta {key}", _shortened(key, value)) for key, value in facts["meta"].items()]
     return pairs + [("note", note) for note in facts["notes"]]
+
+
+def _shortened(key: str, value: Any) -> Any:
+    """Return an entry of ``meta``; of frames that are listed one by one, which may be hundreds, the number."""
+    listed = key == "frames" and isinstance(value, list)
+    return f"{len(value)}, listed one by one in --json" if listed else value
 
 
 def _is_volume(facts: dict[str, Any]) -> bool:

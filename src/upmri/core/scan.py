@@ -9,9 +9,11 @@ import math
 import operator
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from torch import Tensor
 
 from upmri.core import fields, geometry, ports
@@ -133,6 +135,17 @@ class Scan:
         """Write the scan to HDF5. :func:`upmri.load` returns exactly the same values."""
         written: Path = ports.save_scan(self, Path(path), overwrite=overwrite)
         return written
+
+
+def as_scan(given: Any) -> Scan:
+    """Return a scan as it is, and k-space, an array or a tensor, as a scan; anything else is refused."""
+    if isinstance(given, Scan):
+        return given
+    if isinstance(given, Tensor | np.ndarray):
+        return Scan(kspace=given)  # type: ignore[arg-type]  # an array becomes a tensor
+    hint = "; upmri.load reads a file" if isinstance(given, str | PathLike) else ""
+    kind = type(given).__name__
+    raise InputError(f"expected a Scan, or k-space as an array or tensor, got {kind}{hint}", field="scan")
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -20,5 +20,7 @@ def base_name(path: Path) -> str:
 
 def find_pair(path: Path) -> Path:
     """Return the .cfl file of a BART array that is named without suffix, as BART does; any other path as it is."""
+    if not path.name or path.exists():
+        return path
     pair = path.with_name(f"{path.name}.cfl")
-    return pair if path.name and not path.exists() and pair.is_file() else path
+    return pair if pair.is_file() else path

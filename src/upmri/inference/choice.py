@@ -38,6 +38,8 @@ def build_method(method: str | type[Method] | Method, **settings: Any) -> Method
         Settings of the method.
     """
     kind = find_method(method) if isinstance(method, str) else method
+    if not issubclass(kind if isinstance(kind, type) else type(kind), Method):
+        raise InputError(f"expected a name, a class or an instance of a method, got {kind!r}", field="method")
     given = {key: value for key, value in settings.items() if value is not None}
     known = [field.name for field in fields(kind) if field.init]
     unknown = sorted(set(given) - set(known))

@@ -8,7 +8,6 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
@@ -16,7 +15,7 @@ from torch import Tensor
 from upmri.core.device import pick_device
 from upmri.core.errors import InputError
 from upmri.core.progress import bar
-from upmri.core.scan import Reconstruction, Scan
+from upmri.core.scan import Reconstruction, Scan, as_scan
 from upmri.core.stages import stage
 from upmri.core.version import __version__
 from upmri.inference.batches import Repaired, batched
@@ -97,9 +96,7 @@ def reconstruct(
     chosen = {"model": model, "adapt": adapt or None, "steps": steps, "samples": samples, **settings}
     if isinstance(scan, Problem):
         return _reconstruct_problem(scan, method, chosen, check=check, progress=progress)
-    if isinstance(scan, Tensor | np.ndarray):
-        scan = Scan(kspace=scan)  # type: ignore[arg-type]  # an array becomes a tensor
-    scan = with_average_maps(scan)
+    scan = with_average_maps(as_scan(scan))
     slices = (scan[i] for i in range(len(scan)))
     return reconstruct_slices(
         slices, len(scan), method,

@@ -17,10 +17,11 @@ from dataclasses import replace
 from typing import Any, Literal
 
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from upmri.core.errors import InputError
-from upmri.core.scan import Scan
+from upmri.core.scan import Scan, as_scan
 from upmri.physics.espirit import MIN_LINES, central_block, espirit, find_maps
 from upmri.physics.frames import average_over_time, places
 from upmri.physics.joint import joint_maps
@@ -29,7 +30,9 @@ from upmri.physics.masks import calibration_lines, calibration_region
 Way = Literal["given", "reference scan", "calibration lines", "average over time", "joint estimation"]
 
 
-def estimate_maps(scan: Scan, reference: Scan | None = None, **settings: Any) -> Scan:
+def estimate_maps(
+    scan: Scan | Tensor | NDArray[Any], reference: Scan | Tensor | NDArray[Any] | None = None, **settings: Any
+) -> Scan:
     """Give the scan coil maps, estimated in the best way that it offers.
 
     From the reference scan, if there is one; else from calibration lines, the fully sampled block around DC, if every
@@ -39,7 +42,8 @@ def estimate_maps(scan: Scan, reference: Scan | None = None, **settings: Any) ->
     Parameters
     ----------
     scan
-        Scan whose maps are replaced. A slice without samples, among others with samples, gets maps of 0.
+        Scan whose maps are replaced, or its k-space ([slice,] coil, readout, phase). A slice without samples, among
+        others with samples, gets maps of 0.
     reference
         Another scan with the same coils, of any matrix, with calibration lines: one slice for all of them, or as many.
         Its field of view is taken to be the same, and with the same centre, unless both scans have a spacing: then it
@@ -63,8 +67,9 @@ def estimate_maps(scan: Scan, reference: Scan | None = None, **settings: Any) ->
     >>> mapped.maps.shape, mapped.meta["maps_from"]
     (torch.Size([1, 4, 48, 48]), 'calibration lines')
     """
+    scan = as_scan(scan)
     if reference is not None:
-        maps, ways = maps_of_reference(scan, reference, **settings), ["reference scan"]
+        maps, ways = maps_of_reference(scan, as_scan(reference), **settings), ["reference scan"]
     elif (average := _maps_of_average(scan, settings)) is not None:
         maps, ways = average, ["average over time"]
     else:

@@ -14,9 +14,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from numpy.typing import NDArray
+from torch import Tensor
+
 from upmri.core.device import pick_device
 from upmri.core.errors import InputError
-from upmri.core.scan import Scan
+from upmri.core.scan import Scan, as_scan
 from upmri.formats import atomic, leftovers
 from upmri.formats.folders import find_files
 from upmri.methods.upmri_objective import ADAPTATION_SPLIT
@@ -28,8 +31,8 @@ from upmri.weights.card import read_header
 from upmri.weights.catalogue import find_weights
 from upmri.weights.files import load_prior
 
-Scans = str | Path | Scan
-"""A file, a folder of files, or a scan."""
+Scans = str | Path | Scan | Tensor | NDArray[Any]
+"""A file, a folder of files, a scan, or its k-space."""
 
 STEPS = 400
 # One of how many scans is kept back, and most of their slices that are measured.
@@ -100,7 +103,7 @@ def adapt(
     atomic.check_not_input(output, [start])
     run = output.with_suffix(".run")
     checkpoint.check(run, resume)
-    files = _files([scans] if isinstance(scans, str | Path | Scan) else scans, run)
+    files = _files([scans] if isinstance(scans, str | Path | Scan) else scans, run)  # type: ignore[arg-type]
     if len(files) < 2:
         raise InputError(f"expected at least 2 scans, of which 1 is kept back, got {len(files)}", field="scans")
     atomic.check_not_input(output, files)
@@ -157,7 +160,8 @@ def _files(scans: Sequence[Scans], run: Path) -> list[Path]:
 
     found: list[Path] = []
     for scan in scans:
-        if isinstance(scan, Scan):
+        if not isinstance(scan, str | Path):
+            scan = as_scan(scan)
             digest = hashlib.sha256(scan.kspace.numpy().tobytes()).hexdigest()[:24]
             path = run / "scans" / f"{digest}.h5"
             if not path.exists():  # a new file would be another one for a run that is resumed
