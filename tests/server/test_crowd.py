@@ -62,7 +62,7 @@ def test_four_honest_and_four_hostile_clients(tmp_path, open_server, shepp_logan
 def test_twenty_honest_and_twenty_hostile_clients(tmp_path, open_server, shepp_logan, messages):
     with open_server(tmp_path, *LIMITS, "--workers", "3") as server:
         scan = shepp_logan("-m", "64", "-c", "8", "-n", "0.02", "-r", "4")
-        check(server, scan, messages, 20, crowd.KINDS * 2, rounds=5)
+        check(server, scan, messages, 20, crowd.KINDS * 2, rounds=3)
 
 
 @pytest.mark.soak
