@@ -16,9 +16,12 @@ from upmri.physics import SenseOperator, phantom
 SHAPE = (2, 6, 8)
 
 # deepinv and mrpro import torchvision, whose wheel needs this beside a torch without CUDA.
-_spec = importlib.util.spec_from_file_location("peers", Path(__file__).parents[2] / "benchmarks" / "peers.py")
+_FOLDER = Path(__file__).parents[2] / "benchmarks"
+_spec = importlib.util.spec_from_file_location("peers", _FOLDER / "peers.py")
 _peers = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(_peers)
+with pytest.MonkeyPatch.context() as _patch:
+    _patch.syspath_prepend(str(_FOLDER))  # scripts there import each other by their names
+    _spec.loader.exec_module(_peers)
 _peers.allow_torchvision()
 
 

@@ -68,7 +68,10 @@ def test_weights_read_back_reconstruct(good, rng):
 
 
 def test_an_objective_with_everything_changed_is_read_back(tmp_path):
-    objective = UpmriObjective(2, 5, 0.5, LineSplit((0.1, 0.2), (0.3, 0.4), 0.5), TimeLaw(1.0, 2.0, 0.1), 7, 0.2, True)
+    objective = UpmriObjective(
+        2, 5, 0.5, LineSplit((0.1, 0.2), (0.3, 0.4), 0.5), TimeLaw(1.0, 2.0, 0.1), 7, 0.2, True,
+        levels=2, memory=4, conditioned=True, own=0.1,
+    )  # fmt: skip
     path = save_weights(tmp_path / "x.safetensors", tensors(objective), "upmri", objective, {})
     assert load_prior(path).objective == objective
 

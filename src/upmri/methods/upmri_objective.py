@@ -58,11 +58,8 @@ class UpmriObjective(Objective):
 
     Parameters
     ----------
-    cascades, width, levels, damping
-        Number of uses of the U-Net, channels at its first level, number of its levels, and initial λ.
-    memory, conditioned
-        Number of channels that are passed from cascade to cascade, and whether the U-Net knows the cascade, the noise
-        level and the acceleration (:class:`upmri.networks.unrolled.Unrolled`).
+    cascades, width, damping
+        Number of uses of the U-Net, channels at its first level, and initial λ.
     split
         Split of the lines.
     time, path_every
@@ -73,26 +70,31 @@ class UpmriObjective(Objective):
         estimate.
     supervised
         Whether the loss uses full images instead: the same loss with the identity for A_Λ, and x₀ for x̂.
-    own
-        Weight of ‖D(y_Θ) − D(y_Ω)‖², relative to the error of SENSE, beside the loss on Λ: less noisy, and biased.
     backbone
         Network: ``unrolled``, or ``varnet``, with a U-Net for each cascade, which has neither the path nor σ₀ as input
         and needs ``path_every: 0``.
+    levels
+        Number of levels of the U-Net.
+    memory, conditioned
+        Number of channels that are passed from cascade to cascade, and whether the U-Net knows the cascade, the noise
+        level and the acceleration (:class:`upmri.networks.unrolled.Unrolled`).
+    own
+        Weight of ‖D(y_Θ) − D(y_Ω)‖², relative to the error of SENSE, beside the loss on Λ: less noisy, and biased.
     """
 
     cascades: int = 10
     width: int = 32
-    levels: int = 3
-    memory: int = 0
-    conditioned: bool = False
     damping: float = 0.02
     split: LineSplit = field(default_factory=LineSplit)
     time: TimeLaw = field(default_factory=lambda: TimeLaw(location=-3.0, scale=1.2))
     path_every: int = 4
     sigma_jitter: float = 0.4
     supervised: bool = False
-    own: float = 0.0
     backbone: str = UNROLLED
+    levels: int = 3
+    memory: int = 0
+    conditioned: bool = False
+    own: float = 0.0
 
     def __post_init__(self) -> None:
         in_range(self, cascades=(1, 64), width=(1, 256), levels=(1, 6), memory=(0, 64), own=(0, 100))
