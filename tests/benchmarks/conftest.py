@@ -10,6 +10,7 @@ ROOT = Path(__file__).parents[2]
 def benchmarks(monkeypatch):
     """Scripts of `benchmarks/` import each other by their names."""
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    monkeypatch.setenv("UPMRI_MODELS", str(ROOT / "models"))  # which they set where it is not: not for other tests
     before = set(sys.modules)
     yield
     for name in set(sys.modules) - before:
