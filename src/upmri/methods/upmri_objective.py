@@ -53,8 +53,8 @@ class UpmriObjective(Objective):
         x̂ = D(y_Θ∪Ξ, ·, 1), without gradient,    x_t = (1−t) x̂ + t x₁,    ‖A_Λ D(y_Θ, x_t, t) − y_Λ‖² → min,
 
     whose minimiser is the mean of x₀ given y_Θ and x_t, through A_Λ. The noise of Λ is in none of the inputs, so there
-    is no divergence term. The loss of a slice is divided by the error of SENSE on the same lines, and multiplied by
-    their share of Ω.
+    is no divergence term. The loss of a slice is divided by the error of SENSE on the same lines, which pulls the
+    minimiser a little towards SENSE (``docs/upmri.md``), and multiplied by their share of Ω.
 
     Parameters
     ----------
