@@ -5,7 +5,7 @@ import torch
 
 from upmri.flow.objective import DampedFilter, KrylovFilter, filtered, loss_of, no_filter, projected_loss
 from upmri.learning.divergence import divergence
-from upmri.physics.operator import IdentityOperator
+from upmri.physics.identity import IdentityOperator
 from upmri.physics.sense import SenseOperator
 
 SHAPE = (1, 4, 6)

@@ -18,7 +18,7 @@ from upmri.methods.cg_sense import CgSense
 from upmri.methods.sense import Sense
 from upmri.methods.upmri import Upmri
 from upmri.methods.upmri_objective import mean_image
-from upmri.physics.operator import IdentityOperator
+from upmri.physics.identity import IdentityOperator
 from upmri.physics.problem import Problem
 from upmri.weights.catalogue import available
 from upmri.weights.files import load_prior, save_weights

@@ -9,7 +9,7 @@ import upmri
 from upmri.core.errors import InputError
 from upmri.learning.equivariance import draw_turns, turn, turn_scan
 from upmri.networks.channels import channels
-from upmri.physics.operator import IdentityOperator
+from upmri.physics.identity import IdentityOperator
 from upmri.physics.sense import SenseOperator
 
 

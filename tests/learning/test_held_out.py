@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from upmri.core.errors import InputError
 from upmri.learning.held_out import HeldOut, gain_over_sense
 from upmri.physics.fourier import fft2c
+from upmri.physics.identity import IdentityOperator
 from upmri.physics.masks import calibration_region, poisson_disc, random_lines
-from upmri.physics.operator import IdentityOperator
 from upmri.physics.problem import Problem
 from upmri.physics.sense import SenseOperator, sense_damping
 

@@ -6,8 +6,8 @@ import torch
 from upmri.learning.partition import Partition, SecondMask, energy, misfit, split
 from upmri.learning.regions import outside_calibration
 from upmri.physics.fourier import fft2c
+from upmri.physics.identity import IdentityOperator
 from upmri.physics.masks import equispaced, poisson_disc, random_lines
-from upmri.physics.operator import IdentityOperator
 from upmri.physics.problem import Problem
 from upmri.physics.sense import SenseOperator
 

@@ -5,7 +5,7 @@ import torch
 
 from upmri.flow.path import noise
 from upmri.learning.training_noise import path_noise
-from upmri.physics.operator import IdentityOperator
+from upmri.physics.identity import IdentityOperator
 from upmri.physics.problem import Problem
 
 

@@ -9,7 +9,7 @@ from upmri.flow.diffusion import Cosine
 from upmri.flow.path import noise
 from upmri.learning.training_noise import path_noise
 from upmri.methods.ddnm import Ddnm, DiffusionObjective, range_step, spectral_step
-from upmri.physics.operator import IdentityOperator
+from upmri.physics.identity import IdentityOperator
 from upmri.physics.problem import Problem
 from upmri.physics.row_spectrum import RowSpectrum
 from upmri.physics.sense import SenseOperator, sense_damping

@@ -15,7 +15,7 @@ from upmri.methods.drawing import Drawing, for_draws
 from upmri.methods.gtf2m import Gtf2m, Gtf2mObjective
 from upmri.methods.ot_ode import FlowObjective
 from upmri.methods.upmri_paper import PaperObjective
-from upmri.physics.operator import IdentityOperator
+from upmri.physics.identity import IdentityOperator
 
 OBJECTIVES = {
     "ddnm": DiffusionObjective(size="tiny"),

@@ -14,8 +14,8 @@ from upmri.methods import gtf2m
 from upmri.methods.gtf2m import Gtf2m, Gtf2mObjective, coil_by_coil, combine, density, draw_coils, single_coil
 from upmri.methods.upmri_paper import PaperObjective
 from upmri.physics.fourier import fft2c, ifft2c
+from upmri.physics.identity import IdentityOperator
 from upmri.physics.masks import random_lines
-from upmri.physics.operator import IdentityOperator
 from upmri.physics.problem import Problem
 from upmri.physics.sense import SenseOperator, sense_damping
 from upmri.weights.files import load_prior

@@ -15,7 +15,7 @@ from upmri.methods.ddnm import DiffusionObjective
 from upmri.methods.ot_ode import FlowObjective
 from upmri.methods.pnp_flow import PnpFlow
 from upmri.methods.sense import Sense
-from upmri.physics.operator import IdentityOperator
+from upmri.physics.identity import IdentityOperator
 from upmri.physics.problem import Problem
 from upmri.weights import catalogue
 from upmri.weights.catalogue import available

@@ -7,7 +7,7 @@ from upmri.flow.path import TimeLaw, noise
 from upmri.learning.training_noise import path_noise
 from upmri.methods.ot_ode import FlowObjective, OtOde, follow, guidance
 from upmri.methods.prior import Prior
-from upmri.physics.operator import IdentityOperator
+from upmri.physics.identity import IdentityOperator
 from upmri.physics.problem import Problem
 from upmri.physics.sense import SenseOperator
 from upmri.weights.files import load_prior

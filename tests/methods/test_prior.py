@@ -8,7 +8,7 @@ from upmri import InputError
 from upmri.methods import find_method
 from upmri.methods.prior import Prior
 from upmri.methods.ssdu import SsduObjective
-from upmri.physics.operator import IdentityOperator
+from upmri.physics.identity import IdentityOperator
 from upmri.physics.sense import SenseOperator
 
 

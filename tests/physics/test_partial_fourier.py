@@ -7,8 +7,8 @@ import torch
 
 import upmri
 from upmri.evaluation.metrics import psnr
+from upmri.physics.identity import IdentityOperator
 from upmri.physics.masks import equispaced, poisson_disc, random_lines
-from upmri.physics.operator import IdentityOperator
 from upmri.physics.partial_fourier import constrain, recognise
 from upmri.physics.phantom import image as phantom
 from upmri.physics.phase_constraint import PhaseConstrainedOperator

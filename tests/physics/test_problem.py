@@ -9,7 +9,8 @@ import torch
 import upmri
 from upmri.core.errors import InputError
 from upmri.physics import problem as module
-from upmri.physics.operator import IdentityOperator, Operator
+from upmri.physics.identity import IdentityOperator
+from upmri.physics.operator import Operator
 from upmri.physics.problem import Problem
 from upmri.physics.sense import SenseOperator
 from upmri.physics.simulate import complex_normal

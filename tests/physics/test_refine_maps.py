@@ -9,8 +9,8 @@ import upmri
 from upmri import InputError
 from upmri.physics import refine_maps as module
 from upmri.physics.fourier import fft2c
+from upmri.physics.identity import IdentityOperator
 from upmri.physics.masks import poisson_disc
-from upmri.physics.operator import IdentityOperator
 from upmri.physics.phantom import image
 from upmri.physics.problem import Problem
 from upmri.physics.refine_maps import Waves, fit_maps, outline, refine_maps, unit

@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 from upmri.core.errors import InputError
-from upmri.physics.operator import IdentityOperator
+from upmri.physics.identity import IdentityOperator
 from upmri.physics.tensors import as_tensor, each, holders, moved
 
 

@@ -15,7 +15,8 @@ from upmri.learning.training_noise import path_noise
 from upmri.methods.backbones import ImageBackbone
 from upmri.methods.drawing import Drawing, for_draws
 from upmri.methods.supervised import full_image
-from upmri.physics.operator import IdentityOperator, Operator
+from upmri.physics.identity import IdentityOperator
+from upmri.physics.operator import Operator
 from upmri.physics.problem import Problem
 
 # Smallest damping: below it factors in single precision are not exact enough.

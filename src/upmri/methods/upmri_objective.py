@@ -25,7 +25,8 @@ from upmri.methods.base import Objective
 from upmri.methods.supervised import full_image
 from upmri.networks.unrolled import Unrolled
 from upmri.networks.varnet import VarNet
-from upmri.physics.operator import IdentityOperator, Operator
+from upmri.physics.identity import IdentityOperator
+from upmri.physics.operator import Operator
 from upmri.physics.problem import Problem
 from upmri.physics.sense import sense_damping
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from upmri.physics.dynamic_masks import frame_lines
     from upmri.physics.dynamic_scans import simulate_series
-    from upmri.physics.operator import IdentityOperator, Operator
+    from upmri.physics.identity import IdentityOperator
+    from upmri.physics.operator import Operator
     from upmri.physics.problem import Problem
     from upmri.physics.sense import SenseOperator
 
@@ -21,7 +22,7 @@ _MODULES = {
     "sampling_patterns", "sense", "simulate", "solve", "tensors", "time_average", "total_variation", "wavelet"
 }  # fmt: skip
 _NAMES = {
-    "IdentityOperator": "operator", "Operator": "operator", "Problem": "problem", "SenseOperator": "sense",
+    "IdentityOperator": "identity", "Operator": "operator", "Problem": "problem", "SenseOperator": "sense",
     "frame_lines": "dynamic_masks", "simulate_series": "dynamic_scans"
 }  # fmt: skip
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from upmri.core.errors import InputError
 from upmri.physics.derivatives import Run, inverse, linear, outside
-from upmri.physics.solve import conjugate_gradients, per_slice
+from upmri.physics.solve import conjugate_gradients
 from upmri.physics.tensors import Array, Target, each, holders, moved
 
 Solver = Literal["auto", "direct", "cg"]
@@ -119,15 +119,9 @@ class Operator(ABC):
     @cached_property
     def acceleration(self) -> Tensor:
         """Unknowns for each sample of one coil, (slice,): ‖v‖²/⟨v, N v⟩ of a random image v on the support."""
-
-        def ratio() -> Tensor:
-            image = self._random() * self.support
-            energy = image.abs().square().sum((1, 2))
-            return energy / (image.conj() * self._normal(image)).real.sum((1, 2)).clamp(
-                min=torch.finfo(energy.dtype).tiny
-            )
-
-        return outside(ratio)
+        image = self._random() * self.support
+        seen = outside(lambda: (image.conj() * self._normal(image)).real.sum((1, 2)))
+        return image.abs().square().sum((1, 2)) / seen
 
     @cached_property
     def data_shape(self) -> tuple[int, ...]:
@@ -231,34 +225,6 @@ class Adjoint:
     def __call__(self, data: Tensor) -> Tensor:
         """A* y: (…, data) → (…, slice, H, W)."""
         return linear(data, self.H._adjoint, self.H._forward)
-
-
-class IdentityOperator(Operator):
-    """A = I: the data are the image.
-
-    Parameters
-    ----------
-    shape
-        (slice, H, W) of the images.
-    """
-
-    def __init__(self, shape: tuple[int, ...]) -> None:
-        self.shape = (shape[0], shape[1], shape[2])
-
-    def forward(self, image: Tensor) -> Tensor:
-        """The image."""
-        return image
-
-    def adjoint(self, data: Tensor) -> Tensor:
-        """The data."""
-        return data
-
-    def normal(self, image: Tensor) -> Tensor:
-        """The image."""
-        return image
-
-    def _inverse(self, *_: object) -> Run:
-        return lambda rhs, damping, _: rhs / (1 + per_slice(damping, rhs))
 
 
 class ScaledOperator(Operator):
