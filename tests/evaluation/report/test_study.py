@@ -23,6 +23,11 @@ def test_panels_of_the_same_method_have_different_names(tmp_path, results, study
     recs = [rec, replace(rec, settings={"model": "heart"}), replace(rec, settings={"model": "heart"})]
     names = [s["name"] for s in study_of(write_report(recs, tmp_path / "r.html").read_text("utf-8"))["sources"]]
     assert names == ["reference", "upmri (brain)", "upmri (heart) 2", "upmri (heart) 3"]
+    kept, adapted = (replace(rec, settings={"adaptation": {"steps": steps}}) for steps in (0, 20))
+    names = [
+        s["name"] for s in study_of(write_report([kept, adapted], tmp_path / "s.html").read_text("utf-8"))["sources"]
+    ]
+    assert names == ["reference", "upmri", "upmri, adapted"]
 
 
 def test_results_of_different_scans_are_an_error(tmp_path, results, scan_of):

@@ -115,8 +115,10 @@ def _read(results: Sequence[Result]) -> list[tuple[str, Reconstruction]]:
 
 
 def _labels(named: Sequence[tuple[str, Reconstruction]]) -> list[str]:
-    """Return the name of each panel: the method and, if needed, the weights, the file or a number."""
+    """Return the name of each panel: the method and, if needed, whether it was adapted, weights, file or a number."""
     labels = [one_line(rec.method) or name for name, rec in named]
+    adapted = [_adapted(rec) for _, rec in named]
+    labels = [label + more if labels.count(label) > 1 else label for label, more in zip(labels, adapted, strict=True)]
     models = [one_line(Path(str(rec.settings.get("model") or "")).stem) for _, rec in named]
     for details in (models, [Path(name).stem for name, _ in named]):
         labels = [
@@ -125,6 +127,11 @@ def _labels(named: Sequence[tuple[str, Reconstruction]]) -> list[str]:
         ]
     labels = [f"{label} {index + 1}" if labels.count(label) > 1 else label for index, label in enumerate(labels)]
     return labels
+
+
+def _adapted(rec: Reconstruction) -> str:
+    facts = rec.settings.get("adaptation")
+    return ", adapted" if isinstance(facts, dict) and facts.get("steps") else ""
 
 
 def _reference(named: Sequence[tuple[str, Reconstruction]], scanned: Tensor | None) -> Tensor | None:
