@@ -33,6 +33,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "memory": {"memory": 8},
     "memory, conditioned": {"memory": 8, "conditioned": True},
     "four levels": {"levels": 4},
+    "memory, four levels": {"memory": 8, "levels": 4},
     "own image": {"own": 0.3},
     "five cascades": {"cascades": 5},
     "five cascades for 60 % of the steps": {"train.few": 0.6},
