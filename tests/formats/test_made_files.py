@@ -1,7 +1,7 @@
 """Files that hypothesis makes and damages, of every format: each is read or refused in one line.
 
 They are read in a process of its own, so that a signal, a hang or a flood of memory is seen. Those that are accepted
-are read again in a second process, after other scans, and give the same arrays. `make test` tries 12 files of each
+are read again in a second process, after other scans, and give the same arrays. `make test` tries 24 files of each
 kind, `make soak` 250, which are 3,500. ``benchmarks/hostile_files.py`` does the same and writes the figures.
 """
 
@@ -29,7 +29,7 @@ def processes() -> Iterator[tuple[ReadingProcess, ReadingProcess]]:
         one.close()
 
 
-@pytest.mark.parametrize("count", [12, pytest.param(250, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("count", [24, pytest.param(250, marks=pytest.mark.soak)])
 @pytest.mark.parametrize("kind", KINDS)
 def test_made_files_are_read_the_same_everywhere_or_refused(tmp_path, kind, count, processes):
     first, second = processes
