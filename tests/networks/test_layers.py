@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as nnf
 
 from upmri.core.kernels import uses_kernels
-from upmri.networks.layers import ConvNormReLU, halve, join, log_parameter
+from upmri.networks.layers import ConvNormReLU, Convolution, fill_channels, halve, join, log_parameter
 
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
@@ -21,6 +21,27 @@ def test_a_layer_is_a_convolution_a_group_norm_and_a_relu(rng):
     mean, var = expected.mean((2, 3, 4), keepdim=True), expected.var((2, 3, 4), keepdim=True, correction=0)
     expected = ((expected - mean) / (var + 1e-5).sqrt()).flatten(1, 2)
     assert torch.allclose(layer(x), (norm.weight[:, None, None] * expected + norm.bias[:, None, None]).clamp_min(0))
+
+
+@pytest.mark.parametrize(("inputs", "outputs"), [(2, 32), (32, 2), (12, 10), (8, 16)])
+@pytest.mark.parametrize("biased", [False, True])
+def test_zeros_for_tensor_cores_change_nothing(rng, inputs, outputs, biased):
+    """Neither the output nor the gradients; channels are then a multiple of eight."""
+    x, weight, bias = (rng(*s, dtype=torch.float64) for s in ((2, inputs, 5, 6), (outputs, inputs, 3, 3), (outputs,)))
+    leaves = [t.requires_grad_() for t in ((x, weight, bias) if biased else (x, weight))]
+    expected = nnf.conv2d(*leaves, padding=1)
+    *filled, count = fill_channels(x, weight, bias if biased else None)
+    assert filled[0].shape[1] % 8 == filled[1].shape[0] % 8 == filled[1].shape[1] % 8 == 0
+    found = nnf.conv2d(*filled, padding=1)[:, :count]
+    assert torch.allclose(found, expected)
+    incoming = rng(*expected.shape, dtype=torch.float64)
+    pairs = zip(*(torch.autograd.grad(out, leaves, incoming) for out in (found, expected)), strict=True)
+    assert all(torch.allclose(a, b) for a, b in pairs)
+
+
+def test_a_convolution_is_pytorchs(rng):
+    layer, x = Convolution(3, 5, 3), rng(2, 3, 7, 6, dtype=torch.float32)
+    assert torch.equal(layer(x), nnf.conv2d(x, layer.weight, layer.bias, padding=1))
 
 
 def test_halving_and_joining(rng):

@@ -1,6 +1,7 @@
 import json
 import pickle
 import resource
+from functools import partial
 
 import pytest
 import torch
@@ -8,17 +9,19 @@ from torch import nn
 
 from upmri.core.errors import InputError
 from upmri.training import checkpoint
+from upmri.training.muon import Muon
 
 FACTS = {"step": 3, "seconds": 1.5, "config": "…"}
+ADAMW = partial(torch.optim.AdamW, lr=0.1)
 
 
-def make(seed=0, width=5):
+def make(seed=0, width=5, optimiser=ADAMW):
     torch.manual_seed(seed)
-    network = nn.Sequential(nn.Conv2d(2, width, 3), nn.Conv2d(width, 1, 1))
+    network = nn.Sequential(nn.Conv2d(2, width, 3), nn.Conv2d(width, width, 3), nn.Conv2d(width, 1, 1))
     copies = {
         kind: {name: torch.randn_like(p) for name, p in network.named_parameters()} for kind in ("average", "best")
     }
-    return network, copies, torch.optim.AdamW(network.parameters(), lr=0.1)
+    return network, copies, optimiser(network.parameters())
 
 
 def step(network, optimiser, seed):
@@ -69,6 +72,21 @@ def test_training_continues_as_without_the_file(trained, path):
         for network, _, optimiser in (trained, other):
             step(network, optimiser, i)
     assert same(state(*other), state(*trained))
+
+
+def test_muon_continues_as_without_the_file(tmp_path):
+    kind = partial(Muon, lr=0.1, weight_decay=0.1)
+    trained, other = make(width=8, optimiser=kind), make(seed=1, width=8, optimiser=kind)
+    for i in range(3):
+        step(trained[0], trained[2], i)
+    checkpoint.save_state(tmp_path / "checkpoint.safetensors", *trained, FACTS)
+    checkpoint.load_state(tmp_path / "checkpoint.safetensors", *other)
+    for i in range(3, 6):
+        for network, _, optimiser in (trained, other):
+            step(network, optimiser, i)
+    assert same(state(*other), state(*trained))
+    with pytest.raises(InputError, match="another network"):
+        checkpoint.load_state(tmp_path / "checkpoint.safetensors", *make(width=8))
 
 
 def test_layouts_are_kept(trained, path):

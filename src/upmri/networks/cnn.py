@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as nnf
 from torch import Tensor, nn
 
-from upmri.networks.layers import ConvNormReLU, halve, join
+from upmri.networks.layers import ConvNormReLU, Convolution, halve, join
 
 
 class Cnn(nn.Sequential):
@@ -91,7 +91,7 @@ def _pair(inputs: int, outputs: int) -> nn.Sequential:
 
 def last_convolution(inputs: int, size: int, outputs: int = 2) -> nn.Conv2d:
     """A convolution to the output channels, zero at first, so that an untrained network does not change the image."""
-    layer = nn.Conv2d(inputs, outputs, size, padding=size // 2)
+    layer = Convolution(inputs, outputs, size)
     nn.init.zeros_(layer.weight)
     assert layer.bias is not None  # noqa: S101
     nn.init.zeros_(layer.bias)

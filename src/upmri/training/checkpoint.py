@@ -22,10 +22,10 @@ from torch import Tensor, nn
 from upmri.core.errors import InputError
 from upmri.formats import atomic
 from upmri.training.config import TrainConfig
+from upmri.training.muon import moments_of
 
 # Settings that may change when a run is resumed.
 _FREE = {"output", "cache", "workers", "resident", "device", "tensorboard", "log_every", "validate_every", "save_every"}
-_MOMENTS = ("exp_avg", "exp_avg_sq")
 _LOCK = ".lock"  # stays in the folder: to remove it while another process opens it would make two locks
 Copies = dict[str, dict[str, Tensor]]
 """Copies of all weights, by kind and name: ``average``, the moving one, and ``best``."""
@@ -80,6 +80,8 @@ def fingerprint(config: TrainConfig, slices: str) -> str:
         del facts["keep"]
     if config.calibrate:
         del facts["calibrate"]
+    if config.optimiser == "adamw":
+        del facts["optimiser"]
     return json.dumps(facts | {"slices": hashlib.sha256(slices.encode()).hexdigest()}, sort_keys=True)
 
 
@@ -96,7 +98,8 @@ def save_state(
     tensors: dict[str, Tensor] = {f"network.{name}": p for name, p in network.named_parameters()}
     tensors |= {f"{kind}.{name}": tensor for kind, held in copies.items() for name, tensor in held.items()}
     for name, parameter in network.named_parameters():
-        tensors |= {f"{moment}.{name}": optimiser.state[parameter][moment] for moment in _MOMENTS}
+        kept = optimiser.state[parameter]
+        tensors |= {f"{moment}.{name}": kept[moment] for moment in moments_of(optimiser, parameter)}
     plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     with atomic.staged(path, overwrite=True) as stage:
         # Not `save_file`, whose error on a full disk is no `OSError`.
@@ -112,8 +115,11 @@ def load_state(path: Path, network: nn.Module, copies: Copies, optimiser: torch.
     except SafetensorError as error:
         raise InputError(f"damaged ({error}); remove it or choose another output folder", path=path) from error
     with opened as file:
-        kinds = ("network", *copies, *_MOMENTS)
-        wanted = {f"{kind}.{name}": list(p.shape) for name, p in network.named_parameters() for kind in kinds}
+        wanted = {
+            f"{kind}.{name}": list(p.shape)
+            for name, p in network.named_parameters()
+            for kind in ("network", *copies, *moments_of(optimiser, p))
+        }
         found = {name: file.get_slice(name).get_shape() for name in file.keys()}  # noqa: SIM118
         if wanted != found or "facts" not in (file.metadata() or {}):
             raise InputError("belongs to another network; remove it or choose another output folder", path=path)
@@ -123,8 +129,9 @@ def load_state(path: Path, network: nn.Module, copies: Copies, optimiser: torch.
                 parameter.copy_(file.get_tensor(f"network.{name}"))
                 for kind, held in copies.items():
                     held[name].copy_(file.get_tensor(f"{kind}.{name}"))
-                optimiser.state[parameter] = {
-                    "step": torch.tensor(float(facts["step"])),
-                    **{m: torch.empty_like(parameter).copy_(file.get_tensor(f"{m}.{name}")) for m in _MOMENTS},
-                }
+                moments = moments_of(optimiser, parameter)
+                kept = {m: torch.empty_like(parameter).copy_(file.get_tensor(f"{m}.{name}")) for m in moments}
+                if "exp_avg_sq" in kept:
+                    kept = {"step": torch.tensor(float(facts["step"])), **kept}
+                optimiser.state[parameter] = kept
     return facts

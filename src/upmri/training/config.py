@@ -70,11 +70,14 @@ class TrainConfig:
         Slices for training, and slices that only measure its progress.
     steps, batch
         Number of steps, and of slices in a step, over all processes together.
+    optimiser
+        ``adamw``, or ``muon`` for the weights of convolutions and AdamW for all others
+        (:class:`upmri.training.muon.Muon`).
     rate, schedule, warmup
-        Largest learning rate of AdamW; its course after a linear increase over ``warmup`` steps: ``cosine`` (down to
+        Largest learning rate; its course after a linear increase over ``warmup`` steps: ``cosine`` (down to
         0) or ``constant``.
     weight_decay, clip, ema
-        Weight decay of AdamW, largest norm of the gradient, and decay of the moving average of the weights.
+        Weight decay, largest norm of the gradient, and decay of the moving average of the weights.
     keep
         Averaged weights that are written: the ``last``, or those with the ``best`` gain on held-out lines of all
         validations, one before the first step included.
@@ -112,6 +115,7 @@ class TrainConfig:
     begin: str | None = None
     steps: int = 10_000
     batch: int = 16
+    optimiser: Literal["adamw", "muon"] = "adamw"
     rate: float = 5e-4
     schedule: Literal["cosine", "constant"] = "cosine"
     warmup: int = 100

@@ -27,6 +27,7 @@ from upmri.training.description import training_card
 from upmri.training.distributed import PassNetwork, Process
 from upmri.training.interrupt import SignalWatch, TrainingInterrupted
 from upmri.training.log import TrainingLog
+from upmri.training.muon import Muon
 from upmri.training.passes import PassCounter
 from upmri.training.validation import validate
 from upmri.weights.catalogue import find_weights
@@ -122,7 +123,8 @@ class _Run:
         self.copies = {kind: {n: p.detach().clone() for n, p in self.network.named_parameters()} for kind in kinds}
         self.average = self.copies["average"]
         self.kept: dict[str, float] | None = None  # step and gain of the best weights, and the gain before training
-        self.optimiser = torch.optim.AdamW(self.network.parameters(), lr=config.rate, weight_decay=config.weight_decay)
+        optimiser = Muon if config.optimiser == "muon" else torch.optim.AdamW
+        self.optimiser = optimiser(self.network.parameters(), lr=config.rate, weight_decay=config.weight_decay)
         self.fingerprint = checkpoint.fingerprint(config, slices.names)
         self.step, seconds, passes = 0, 0.0, 0
         self.recent: list[Tensor] = []  # loss and norm of the gradient in the steps since the last line of the log
