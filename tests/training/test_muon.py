@@ -27,7 +27,7 @@ def layer():
 
 
 def test_the_first_step(rng):
-    """Against the formula: the nearest matrix with orthogonal rows, of the size of a step of AdamW."""
+    """Against the formula: the nearest matrix with orthogonal rows."""
     conv = layer()
     before = conv.weight.detach().clone()
     conv.weight.grad = gradient = rng(16, 8, 3, 3, dtype=torch.float32)
@@ -37,7 +37,7 @@ def test_the_first_step(rng):
     left, _, right = torch.linalg.svd(gradient.flatten(1), full_matrices=False)
     change = (conv.weight.detach() - before * (1 - 0.001)).flatten(1)
     assert torch.nn.functional.cosine_similarity(change.flatten(), -(left @ right).flatten(), dim=0) > 0.98
-    assert 0.001 < change.square().mean().sqrt() < 0.02
+    assert 0.7 < torch.linalg.matrix_norm(change, 2) / (0.01 * 12) < 1.3
     assert torch.allclose(conv.bias, bias * (1 - 0.001) - 0.01, atol=1e-6)
 
 
@@ -72,9 +72,9 @@ def test_it_solves_least_squares(rng):
     torch.manual_seed(0)
     data, kernel = rng(256, 8, 3, 3, dtype=torch.float32), rng(16, 8, 3, 3, dtype=torch.float32)
     wanted, conv = nn.functional.conv2d(data, kernel), layer()
-    optimiser = Muon(conv.parameters(), lr=0.1, weight_decay=0.0)
+    optimiser = Muon(conv.parameters(), lr=0.03, weight_decay=0.0)
     for step in range(200):
-        optimiser.param_groups[0]["lr"] = 0.1 * (1 - step / 200)
+        optimiser.param_groups[0]["lr"] = 0.03 * (1 - step / 200)
         optimiser.zero_grad()
         (conv(data) - wanted).square().mean().backward()
         optimiser.step()

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-# Decay of the mean gradient, and the root mean square of a step of rate 1, about that of AdamW (Liu and others, 2025).
-_DECAY, _SIZE = 0.95, 0.2
+# Decay of the mean gradient, and the spectral norm of a step of rate 1, so that rates that suit AdamW suit Muon, too.
+_DECAY, _SIZE = 0.95, 12.0
 # Odd polynomial a x + b x³ + c x⁵ whose iterations bring singular values close to 1, and their number.
 _POLYNOMIAL, _ITERATIONS = (3.4445, -4.7750, 2.0315), 5
 # Convolutions with fewer input or output channels, the first and last of a network, are left to AdamW.
@@ -57,7 +57,7 @@ class Muon(torch.optim.AdamW):
             ahead = torch.lerp(mean, matrix.grad, 1 - _DECAY).flatten(1)
             change = orthogonal(ahead).view(matrix.shape)
             matrix.mul_(1 - group["lr"] * group["weight_decay"])
-            matrix.add_(change, alpha=-group["lr"] * _SIZE * max(ahead.shape) ** 0.5)
+            matrix.add_(change, alpha=-group["lr"] * _SIZE)
         return loss
 
 
