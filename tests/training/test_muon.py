@@ -23,15 +23,15 @@ def test_a_gradient_of_zero_changes_nothing():
 
 def layer():
     torch.manual_seed(0)
-    return nn.Conv2d(8, 16, 3)
+    return nn.Conv2d(16, 24, 3)
 
 
 def test_the_first_step(rng):
     """Against the formula: the nearest matrix with orthogonal rows."""
     conv = layer()
     before = conv.weight.detach().clone()
-    conv.weight.grad = gradient = rng(16, 8, 3, 3, dtype=torch.float32)
-    conv.bias.grad = torch.ones(16)
+    conv.weight.grad = gradient = rng(24, 16, 3, 3, dtype=torch.float32)
+    conv.bias.grad = torch.ones(24)
     bias = conv.bias.detach().clone()
     Muon(conv.parameters(), lr=0.01, weight_decay=0.1).step()
     left, _, right = torch.linalg.svd(gradient.flatten(1), full_matrices=False)
@@ -70,7 +70,7 @@ def test_weights_without_a_gradient_stay():
 
 def test_it_solves_least_squares(rng):
     torch.manual_seed(0)
-    data, kernel = rng(256, 8, 3, 3, dtype=torch.float32), rng(16, 8, 3, 3, dtype=torch.float32)
+    data, kernel = rng(512, 16, 3, 3, dtype=torch.float32), rng(24, 16, 3, 3, dtype=torch.float32)
     wanted, conv = nn.functional.conv2d(data, kernel), layer()
     optimiser = Muon(conv.parameters(), lr=0.03, weight_decay=0.0)
     for step in range(200):

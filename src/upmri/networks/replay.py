@@ -168,6 +168,6 @@ def _record(run: Callable[[], Any]) -> tuple[torch.cuda.CUDAGraph, Any]:
             run()
     torch.cuda.current_stream().wait_stream(side)
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, pool=_pool(torch.cuda.current_device())):
+    with torch.cuda.graph(graph):
         out = run()
     return graph, out

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from functools import lru_cache
+from functools import cache
 
 import torch
 from torch import Tensor, nn
@@ -212,7 +212,7 @@ def smooth_phase_of(image: Tensor) -> Tensor:
         return torch.fft.ifft2(torch.fft.fft2(image).mul_(_window(h, w, image.device))).sgn_()
 
 
-@lru_cache(maxsize=8)
+@cache  # without a limit: recorded graphs read it as long as they are kept
 def _window(height: int, width: int, device: torch.device) -> Tensor:
     y, x = (_hann(length).to(device) for length in (height, width))
     return y[:, None] * x
