@@ -1,5 +1,7 @@
 """What training begins with: methods that can be trained, and weights of an earlier run."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -40,6 +42,14 @@ def test_a_run_may_start_from_weights(config, tmp_path):
     earlier = {key: read_card(first)[key] for key in ("name", "data", "training")}
     assert read_card(second)["training"]["begun with"] == earlier
     assert str(tmp_path) not in str(read_card(second))
+
+
+def test_settings_that_are_not_given_are_those_of_the_weights(config, tmp_path):
+    """So that the network fits, whatever weights are named."""
+    settings = {"cascades": 2, "width": 4, "levels": 2, "memory": 2, "path_every": 0}
+    first = train(config(steps=1, output=str(tmp_path / "first")) | {"objective": settings})
+    second = train(config(steps=1, output=str(tmp_path / "b"), begin=str(first)) | {"objective": {"cascades": 1}})
+    assert load_prior(second).objective == replace(load_prior(first).objective, cascades=1)
 
 
 def test_a_run_cannot_start_from_another_network(config, tmp_path):

@@ -27,7 +27,9 @@ def test_as_it_is(written):
     assert config.train == DataConfig(scans=("scans",), share=(0.0, 0.9))
     assert config.validation == DataConfig(scans=("scans",), share=(0.9, 1.0), limit=48)
     plain = TrainConfig(output="", train=config.train)
-    changed = {"output", "train", "validation", "name", "about"}
+    assert (config.optimiser, config.rate) == ("muon", 2e-3)
+    assert config.objective == {"cascades": 8, "levels": 4, "memory": 8}
+    changed = {"output", "train", "validation", "name", "about", "optimiser", "rate", "objective"}
     for field in dataclasses.fields(TrainConfig):
         if field.name not in changed:
             assert getattr(config, field.name) == getattr(plain, field.name), field.name
@@ -46,7 +48,8 @@ def test_with_every_key_in_use(written, method):
     assert config.method == method
     assert config.train == DataConfig(scans=("scans",), share=(0.0, 0.9))
     kind = find_method(method).objective
-    assert build(kind, config.objective, "objective") == kind()
+    shipped = {"cascades": 8, "levels": 4, "memory": 8} if method == "upmri" else {}
+    assert build(kind, config.objective, "objective") == kind(**shipped)
 
 
 def test_lines_are_short_and_comments_are_plain_text():

@@ -2,8 +2,7 @@
 
 A light U-Net has some fifty short kernels, which a CPU cannot launch as fast as an accelerator finishes them. Forward
 and backward pass are graphs of their own. The backward graph computes the forward pass again instead of keeping its
-intermediate results, so that one recording serves a module that is used many times, and memory stays small. All graphs
-take their memory from one pool: what one needs only while it runs, the next one uses, too.
+intermediate results, so that one recording serves a module that is used many times, and memory stays small.
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ from __future__ import annotations
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 from typing import Any
 
 import torch
@@ -151,12 +149,6 @@ class _Replayed(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         of_weights, of_inputs = ctx.recording.backward(ctx.saved_tensors, ctx.needs_input_grad[2:], gradient)
         return None, of_weights, *of_inputs
-
-
-@lru_cache
-def _pool(device: int) -> Any:  # noqa: ARG001
-    """Memory of all graphs of a device. Results are kept with their recording, so no graph overwrites another's."""
-    return torch.cuda.graph_pool_handle()
 
 
 def _record(run: Callable[[], Any]) -> tuple[torch.cuda.CUDAGraph, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 
 import torch
@@ -21,13 +22,21 @@ from upmri.weights.files import load_prior
 
 
 def trained_method(config: TrainConfig) -> tuple[type[Learned], Objective]:
-    """Return the method that is trained, and its objective."""
+    """Return the method that is trained, and its objective.
+
+    Settings of the objective that are not given are those of the weights that training begins with, if there are some.
+    """
     method = find_method(config.method)
     if method.weights_of is not None:
         raise InputError(f"{config.method!r} uses the weights of {method.weights_of!r}; train that", field="method")
     if method.objective is None or not issubclass(method, Learned):
         raise InputError(f"{config.method!r} has nothing to train", field="method")
-    return method, build(method.objective, config.objective, "objective")
+    settings = config.objective
+    if config.begin is not None and isinstance(settings, dict):
+        known = load_prior(config.begin)
+        if known.method == config.method:
+            settings = asdict(known.objective) | settings
+    return method, build(method.objective, settings, "objective")
 
 
 def first_network(config: TrainConfig, objective: Objective, process: Process) -> nn.Module:

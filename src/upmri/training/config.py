@@ -64,8 +64,8 @@ class TrainConfig:
     method, objective
         Name of the method to train, and the settings of its objective: a mapping, or an instance of its dataclass.
     begin
-        Weights to start from, by name or file: brain, for instance, with fewer than some hundred slices. Without it,
-        training starts from random weights.
+        Weights to start from, by name or file: brain, for instance, with fewer than some hundred slices. Settings of
+        the objective that are not given are theirs then. Without it, training starts from random weights.
     train, validation
         Slices for training, and slices that only measure its progress.
     steps, batch

@@ -88,7 +88,7 @@ class ControlledConfig:
         GrowingGrid of learning rates, the same for all arms.
     seeds
         Seeds of the trainings; that of the search is another one.
-    batch, warmup_share, weight_decay, ema, clip, precision
+    batch, optimiser, warmup_share, weight_decay, ema, clip, precision
         Settings of the training that all arms share: see :class:`upmri.training.TrainConfig`; the warm-up is a share of
         the steps.
     validations
@@ -109,6 +109,7 @@ class ControlledConfig:
     rates: GrowingGrid = field(default_factory=GrowingGrid)
     seeds: tuple[int, ...] = (0, 1)
     batch: int = 16
+    optimiser: Literal["adamw", "muon"] = "adamw"
     warmup_share: float = 0.1
     weight_decay: float = 0.01
     ema: float = 0.999
@@ -155,6 +156,7 @@ class ControlledConfig:
             validation=self.validation,
             steps=steps,
             batch=self.batch,
+            optimiser=self.optimiser,
             rate=rate,
             warmup=max(1, round(self.warmup_share * steps)),
             weight_decay=self.weight_decay,
