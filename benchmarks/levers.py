@@ -3,7 +3,8 @@
     UPMRI_DATA=… python benchmarks/levers.py [--steps 1000] [--limit 640] [--only base memory] [--parallel 4]
                                              [--device cuda] [--work levers] [--out benchmarks/results/levers.json]
 
-Every variant is trained from the same random seed, on the same scans, for the same number of steps with the same rate.
+Every variant is trained from the same random seed, on the same scans and for the same number of steps, with the rate of
+its optimiser.
 `held_out_gain` is over SENSE, on held-out lines: it chooses. `gain` is against the full image.
 Seconds are those of trainings that share a device.
 """
@@ -27,18 +28,22 @@ from upmri.weights.card import read_header
 
 GROUPS = ("brain_t1_stripped", "brain_t1_head", "brain_t2_head", "brain_flair_ms", "brain_t1_ms", "brain_t2_ms")
 # Changes of the objective by variant; those of the training have a prefix.
+MUON = {"train.optimiser": "muon", "train.rate": 2e-3}
 VARIANTS: dict[str, dict[str, Any]] = {
     "base": {},
     "conditioned": {"conditioned": True},
     "memory": {"memory": 8},
-    "memory, conditioned": {"memory": 8, "conditioned": True},
     "four levels": {"levels": 4},
     "memory, four levels": {"memory": 8, "levels": 4},
     "own image": {"own": 0.3},
     "five cascades": {"cascades": 5},
     "five cascades for 60 % of the steps": {"train.few": 0.6},
     "batch 32": {"train.batch": 32},
-    "all": {"memory": 8, "conditioned": True, "levels": 4},
+    "muon": MUON,
+    "muon, memory": MUON | {"memory": 8},
+    "muon, four levels": MUON | {"levels": 4},
+    "muon, memory, four levels": MUON | {"memory": 8, "levels": 4},
+    "muon, memory, four levels, conditioned": MUON | {"memory": 8, "levels": 4, "conditioned": True},
 }
 
 
@@ -57,7 +62,8 @@ def config_of(name: str, given: argparse.Namespace) -> TrainConfig:
         objective={"cascades": 10, "width": given.width} | {k: v for k, v in changes.items() if "." not in k},
         steps=given.steps,
         batch=changes.get("train.batch", given.batch),
-        rate=given.rate,
+        optimiser=changes.get("train.optimiser", "adamw"),
+        rate=changes.get("train.rate", given.rate),
         warmup=max(1, given.steps // 10),
         validate_every=given.steps,
         save_every=given.steps,
