@@ -9,8 +9,9 @@ READY  := $(VENV)/.ready
 demo: $(READY)
 	$(BIN)/upmri demo --out demo
 
+# Compiled modules are kept, for the processes that tests start and for the next time, also where the environment says otherwise.
 test: $(READY)
-	$(BIN)/python -m pytest -n 2 --dist worksteal
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 2 --dist worksteal
 
 # The bridges to other packages, each against the real one.
 test-bench: $(VENV)-bench/.ready
