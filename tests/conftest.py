@@ -41,8 +41,9 @@ settings.load_profile("soak" if os.environ.get("UPMRI_SOAK") else "quick")
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_finish() -> None:
-    """Switch the garbage collector on again; what exists now it leaves alone."""
+    """Switch the garbage collector on again; it leaves alone what exists now, and comes more rarely."""
     gc.freeze()
+    gc.set_threshold(20_000, 10, 10)
     gc.enable()
 
 

@@ -54,7 +54,7 @@ def fresh(config):
 def test_it_learns_from_undersampled_scans_alone(config, simulated, cache, runs):
     """The loss of the same batches falls."""
     data = {**config()["train"], "noise": [0.05, 0.05]}
-    settings = config({"path_every": 0}, train=data, steps=80, batch=4, warmup=5)
+    settings = config({"path_every": 0}, train=data, steps=40, batch=4, warmup=5, rate=2e-3)
     path = train(settings)
     objective = UpmriObjective(**settings["objective"])
     slices = PreparedSlices(prepare(replace(simulated, noise=(0.05, 0.05)), cache), torch.device("cpu"))
