@@ -9,7 +9,7 @@ READY  := $(VENV)/.ready
 demo: $(READY)
 	$(BIN)/upmri demo --out demo
 
-# Compiled modules are kept, for the processes that tests start and for the next time, also where the environment says otherwise.
+# Compiled modules are kept for processes that tests start, also where the environment says that Python writes none.
 test: $(READY)
 	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 2 --dist worksteal
 
