@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -98,6 +99,7 @@ for line in sys.stdin:
     process = os.fork()
     if not process:
         break
+    print(process, flush=True)
     print(os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]), flush=True)
 else:
     sys.exit()
@@ -113,24 +115,27 @@ exec(compile(order["code"], "<string>", "exec"), {"__name__": "__main__"})
 
 
 @pytest.fixture(scope="session")
-def forks() -> Iterator[subprocess.Popen[str]]:
+def forks() -> Iterator[subprocess.Popen[bytes]]:
     """The process of :func:`fresh`."""
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    with subprocess.Popen([sys.executable, "-c", FORKS], text=True, **pipes) as process:
+    with subprocess.Popen([sys.executable, "-c", FORKS], bufsize=0, **pipes) as process:
         yield process
         process.stdin.close()
 
 
 @pytest.fixture
 def fresh(
-    forks: subprocess.Popen[str], tmp_path_factory: pytest.TempPathFactory
+    forks: subprocess.Popen[bytes], tmp_path_factory: pytest.TempPathFactory
 ) -> Callable[..., subprocess.CompletedProcess[str]]:
     """``fresh(code, *words, env=…, cwd=…)``: what ``python -c code *words`` does where torch alone is imported already.
 
-    A process of its own, without the seconds that the import of torch takes; not for tests of the start.
+    A process of its own, without the seconds that the import of torch takes; not for tests of the start. It is killed
+    if it takes longer than ``timeout`` seconds.
     """
 
-    def run(code: str, *words: Any, env: dict[str, str] | None = None, cwd: Path | None = None) -> Any:
+    def run(
+        code: str, *words: Any, env: dict[str, str] | None = None, cwd: Path | None = None, timeout: float = 600
+    ) -> Any:
         folder = tmp_path_factory.mktemp("fresh")
         files = [folder / name for name in ("stdout", "stderr")]
         for file in files:
@@ -142,9 +147,14 @@ def fresh(
             "folder": str(cwd or Path.cwd()),
             "files": [os.devnull, *map(str, files)],
         }
-        forks.stdin.write(json.dumps(order) + "\n")
-        forks.stdin.flush()
+        forks.stdin.write(json.dumps(order).encode() + b"\n")
+        number = int(forks.stdout.readline())
+        in_time, _, _ = select.select([forks.stdout], [], [], timeout)
+        if not in_time:
+            os.kill(number, signal.SIGKILL)
         status = int(forks.stdout.readline())
+        if not in_time:
+            raise subprocess.TimeoutExpired(code, timeout)
         return subprocess.CompletedProcess(["-c", *order["words"]], status, *(file.read_text() for file in files))
 
     return run
