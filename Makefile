@@ -9,8 +9,9 @@ READY  := $(VENV)/.ready
 demo: $(READY)
 	$(BIN)/upmri demo --out demo
 
+# Compiled modules are kept for processes that tests start, also where the environment says that Python writes none.
 test: $(READY)
-	$(BIN)/python -m pytest -n 2 --dist worksteal
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 2 --dist worksteal
 
 # The bridges to other packages, each against the real one.
 test-bench: $(VENV)-bench/.ready

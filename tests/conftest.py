@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import gc
+import json
 import os
+import select
 import signal
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -14,6 +18,9 @@ import pytest
 import torch
 from hypothesis import settings
 from torch import Tensor
+
+# Modules and collected tests stay to the end: Python's garbage collector need not look at them again and again.
+gc.disable()
 
 # Tests run in parallel processes: one thread each is faster than several that share the cores.
 torch.set_num_threads(1)
@@ -31,6 +38,14 @@ os.environ.setdefault("UPMRI_TRUSTED", "1")
 settings.register_profile("quick", max_examples=30, deadline=None, derandomize=True, database=None)
 settings.register_profile("soak", max_examples=300, deadline=None, derandomize=True, database=None)
 settings.load_profile("soak" if os.environ.get("UPMRI_SOAK") else "quick")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish() -> None:
+    """Switch the garbage collector on again; it leaves alone what exists now, and comes more rarely."""
+    gc.freeze()
+    gc.set_threshold(20_000, 10, 10)
+    gc.enable()
 
 
 @pytest.fixture
@@ -74,6 +89,75 @@ def popen() -> Iterator[Callable[..., subprocess.Popen[Any]]]:
             return process
 
         yield start
+
+
+# A process that has imported torch, and forks for every line of its input; a fork ends as any program does.
+FORKS = """
+import json, os, sys, torch
+for line in sys.stdin:
+    order = json.loads(line)
+    process = os.fork()
+    if not process:
+        break
+    print(process, flush=True)
+    print(os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]), flush=True)
+else:
+    sys.exit()
+for number, (path, flags) in enumerate(zip(order["files"], (os.O_RDONLY, os.O_WRONLY, os.O_WRONLY))):
+    os.dup2(os.open(path, flags), number)
+os.environ.clear()
+os.environ.update(order["environment"])
+os.chdir(order["folder"])
+sys.path[:0] = [place for place in os.environ.get("PYTHONPATH", "").split(os.pathsep) if place not in sys.path]
+sys.argv[1:] = order["words"]
+exec(compile(order["code"], "<string>", "exec"), {"__name__": "__main__"})
+"""
+
+
+@pytest.fixture(scope="session")
+def forks() -> Iterator[subprocess.Popen[bytes]]:
+    """The process of :func:`fresh`."""
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, "-c", FORKS], bufsize=0, **pipes) as process:
+        yield process
+        process.stdin.close()
+
+
+@pytest.fixture
+def fresh(
+    forks: subprocess.Popen[bytes], tmp_path_factory: pytest.TempPathFactory
+) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """``fresh(code, *words, env=…, cwd=…)``: what ``python -c code *words`` does where torch alone is imported already.
+
+    A process of its own, without the seconds that the import of torch takes; not for tests of the start. It is killed
+    if it takes longer than ``timeout`` seconds.
+    """
+
+    def run(
+        code: str, *words: Any, env: dict[str, str] | None = None, cwd: Path | None = None, timeout: float = 600
+    ) -> Any:
+        folder = tmp_path_factory.mktemp("fresh")
+        files = [folder / name for name in ("stdout", "stderr")]
+        for file in files:
+            file.touch()
+        order = {
+            "code": code,
+            "words": [str(word) for word in words],
+            "environment": dict(os.environ if env is None else env),
+            "folder": str(cwd or Path.cwd()),
+            "files": [os.devnull, *map(str, files)],
+        }
+        forks.stdin.write(json.dumps(order).encode() + b"\n")
+        number = int(forks.stdout.readline())
+        in_time, _, _ = select.select([forks.stdout], [], [], timeout)
+        if not in_time:
+            os.kill(number, signal.SIGKILL)
+        status = int(forks.stdout.readline())
+        if not in_time:
+            raise subprocess.TimeoutExpired(code, timeout)
+        return subprocess.CompletedProcess(["-c", *order["words"]], status, *(file.read_text() for file in files))
+
+    return run
 
 
 def dense(apply: Callable[[Tensor], Tensor], shape: tuple[int, ...], dtype: torch.dtype = torch.complex128) -> Tensor:

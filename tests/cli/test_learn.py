@@ -120,7 +120,7 @@ def site(tmp_path):
 
 def test_adapt_and_use_what_was_learnt(run, site, tmp_path, one_line):
     words = ["adapt", "scans", "--begin", "apples", "-o", "site.safetensors", "--device", "cpu"]
-    done = run(*words, "--steps", "40")
+    done = run(*words, "--steps", "15")
     assert done.stdout.startswith("site.safetensors: +")
     assert "dB over apples on held-out lines" in done.stdout
     for line in done.stderr.splitlines():  # lines that no scan has

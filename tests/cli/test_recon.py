@@ -343,11 +343,9 @@ for name in sys.argv[1:]:
 """
 
 
-def test_a_full_disk_is_one_line_for_every_writer(tmp_path, scan):
+def test_a_full_disk_is_one_line_for_every_writer(tmp_path, scan, fresh):
     names = ["x.nii.gz", "x.nii", "x.h5", "x.npy", "x.cfl", "x.png", "x.dcm", "page.png"]
-    done = subprocess.run(
-        [sys.executable, "-c", FILL, *names], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
+    done = fresh(FILL, *names, cwd=tmp_path)
     assert (done.returncode, done.stdout.split()) == (0, ["2"] * len(names)), done.stderr
     lines = done.stderr.splitlines()
     assert len(lines) == len(names), done.stderr

@@ -1,7 +1,6 @@
 """The process that forks: when it is used, what it inherits, what happens in forks of the program."""
 
 import os
-import subprocess
 import sys
 
 import numpy as np
@@ -10,7 +9,8 @@ import pytest
 from upmri.core import fork_server
 
 FORKED = """
-import os, sys
+import os, sys, warnings
+warnings.simplefilter("error")
 from upmri import formats, load
 source = formats.open_source(sys.argv[1])
 process = os.fork()
@@ -58,10 +58,7 @@ def test_a_process_that_does_not_start_says_why(monkeypatch):
     server.stop()
 
 
-def test_in_a_fork_of_the_program_and_after_a_loss(tmp_path):
+def test_in_a_fork_of_the_program_and_after_a_loss(tmp_path, fresh):
     np.save(tmp_path / "a.npy", np.ones((2, 2, 8, 8), np.complex64))
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", FORKED, tmp_path / "a.npy"],
-        env=os.environ | {"UPMRI_TRUSTED": "0"}, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    done = fresh(FORKED, tmp_path / "a.npy", env=os.environ | {"UPMRI_TRUSTED": "0"})
     assert done.stdout == "done\n", done.stderr

@@ -1,8 +1,6 @@
 import dataclasses
 import math
 import os
-import subprocess
-import sys
 import textwrap
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -222,7 +220,7 @@ def test_changes_that_make_no_sense(change):
     assert error.value.field == "--set"
 
 
-def test_dataclasses_need_neither_pydantic_nor_yaml():
+def test_dataclasses_need_neither_pydantic_nor_yaml(fresh):
     """Training and evaluation run where only torch, numpy and safetensors are installed."""
     code = """
         import sys
@@ -241,7 +239,7 @@ def test_dataclasses_need_neither_pydantic_nor_yaml():
         except InputError as error:
             print(config.train.coils, error.field)
     """
-    done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, check=False)
+    done = fresh(textwrap.dedent(code))
     assert done.stdout == "4 steps\n", done.stderr
 
 

@@ -1,8 +1,5 @@
 """The comparison figure shows what it was given, and leaves matplotlib's global state alone."""
 
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 import torch
@@ -139,12 +136,12 @@ def test_the_first_row_is_on_top_and_the_first_column_left(tmp_path):
     assert white[:, 1].min() < 25
 
 
-def test_leaves_no_trace():
+def test_leaves_no_trace(fresh):
     code = (
         "import sys, torch; from upmri.evaluation import comparison; assert 'matplotlib' not in sys.modules; "
         "x = torch.ones(8, 8); comparison(x, {'x': x}); assert 'matplotlib.pyplot' not in sys.modules"
     )
-    subprocess.run([sys.executable, "-c", code], check=True)
+    fresh(code).check_returncode()
 
 
 def test_bad_input(images, tmp_path):

@@ -52,7 +52,7 @@ def network(x):
 @pytest.mark.parametrize("t", [pytest.param(0.0, marks=pytest.mark.soak), 0.4])
 def test_with_its_divergence_the_loss_is_unbiased(operator, rng, t):
     """E⟨D − x₀, W (D − x₀)⟩ = E[loss + 2σ₀²(1−t) Re⟨b, J b⟩] + const, noise and x₁ drawn anew, x₀ fixed."""
-    sigma, draws, filter_ = 0.6, 12_000, FILTERS["damped"]
+    sigma, draws, filter_ = 0.6, 6_000, FILTERS["damped"]
     x0 = rng(*SHAPE)
     many = SenseOperator(operator.maps.expand(draws, -1, -1, -1), operator.mask)
     x0 = x0.expand(draws, -1, -1)

@@ -268,7 +268,7 @@ def test_slices_draws_types_and_support(rng, generator, rows, null_noise):
     sigma = torch.tensor([1e-3, 0.2])
     operator = SenseOperator(maps, mask)
     z0 = operator.adjoint(rng(3, 2, 6, 16, 12, dtype=torch.complex64))
-    sampler = Cyclic(20, null_noise=null_noise, image_input=null_noise)
+    sampler = Cyclic(8, null_noise=null_noise, image_input=null_noise)
     x = sampler(network, operator, z0, sigma, generator)
     assert x.shape == (3, 2, 16, 12)
     assert x.dtype == torch.complex64

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import zlib
 from pathlib import Path
 from typing import Any
@@ -301,7 +299,7 @@ def test_other_matlab_files_are_not_known(tmp_path, refuse):
     refuse(tmp_path / "x.mat", "no scan in a known format")
 
 
-def test_files_with_bytes_overwritten_are_read_or_refused(path):
+def test_files_with_bytes_overwritten_are_read_or_refused(path, fresh):
     """In a process of its own, so that what hangs or crashes HDF5 fails this test and no other."""
     code = """if True:
         import contextlib, sys
@@ -318,4 +316,4 @@ def test_files_with_bytes_overwritten_are_read_or_refused(path):
             with contextlib.suppress(InputError):
                 load(path)
     """
-    subprocess.run([sys.executable, "-c", code, path], check=True, timeout=600)
+    fresh(code, path).check_returncode()

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import struct
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -293,7 +291,7 @@ def test_a_heap_of_nothings_ends(tmp_path, kspace, refuse):
     refuse(path, "object 9", field="variable-length data")
 
 
-def test_files_with_bytes_overwritten_are_read_or_refused(path):
+def test_files_with_bytes_overwritten_are_read_or_refused(path, fresh):
     """In a process of its own, so that what hangs or crashes HDF5 fails this test and no other."""
     code = """if True:
         import contextlib, sys
@@ -310,7 +308,7 @@ def test_files_with_bytes_overwritten_are_read_or_refused(path):
             with contextlib.suppress(InputError):
                 load(path)
     """
-    subprocess.run([sys.executable, "-c", code, path], check=True, timeout=600)
+    fresh(code, path).check_returncode()
 
 
 # --- what is refused --------------------------------------------------------------------------------------------------
@@ -492,7 +490,7 @@ def test_attributes_that_are_odd_are_no_reason_to_refuse(path):
 
 
 @pytest.mark.soak
-def test_one_slice_of_three_gigabytes_is_cheap(tmp_path):
+def test_one_slice_of_three_gigabytes_is_cheap(tmp_path, fresh):
     """Only one slice is written; the rest of the file is a hole."""
     shape = (64, 20, 768, 396)
     with h5py.File(tmp_path / "x.h5", "w") as file:
@@ -510,6 +508,5 @@ def test_one_slice_of_three_gigabytes_is_cheap(tmp_path):
         # `resource` would give the memory of the parent process, if that is more.
         print(*re.findall(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read()))
     """
-    command = [sys.executable, "-c", code, tmp_path / "x.h5"]
-    (kib,) = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
+    (kib,) = fresh(code, tmp_path / "x.h5").stdout.split()
     assert int(kib) < 2**20

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 
 import numpy as np
@@ -30,10 +29,10 @@ def test_real_scans_are_read(data, name, coils, matrix, mask, acceleration):
     assert torch.equal(scan.kspace[0], torch.from_numpy(np.load(path)).to(torch.complex64))
 
 
-def test_nothing_heavy_is_imported_before_it_is_needed():
+def test_nothing_heavy_is_imported_before_it_is_needed(fresh):
     heavy = {"h5py", "ismrmrd", "nibabel", "matplotlib", "PIL", "pydicom", "highdicom"}
     code = f"import sys, upmri.formats; sys.exit(bool({heavy} & set(sys.modules)))"
-    subprocess.run([sys.executable, "-c", code], check=True)
+    fresh(code).check_returncode()
 
 
 def test_npy_is_the_complex_image(tmp_path, rec):

@@ -27,13 +27,15 @@ def written(data: bytes, itemsize: int = 1, **options: object) -> tuple[bytes, t
 
 def contents(kind: str, count: int) -> bytes:
     rng = np.random.default_rng(count)
+    runs = count // 100 + 8  # of 150 bytes in the mean: more than enough
     values = {
         "zeros": np.zeros(count, "u1"),
         "ones": np.full(count, 255, "u1"),
         "noise": rng.integers(0, 256, count).astype("u1"),
-        "runs": np.repeat(rng.integers(0, 256, count), rng.integers(1, 300, count))[:count].astype("u1"),
+        "runs": np.repeat(rng.integers(0, 256, runs), rng.integers(1, 300, runs))[:count].astype("u1"),
         "words": np.resize(np.frombuffer(b"abcabcdabcde" * 9 + bytes(40), "u1"), count),
     }
+    assert len(values[kind]) == count
     return values[kind].tobytes()
 
 

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -238,10 +237,8 @@ for limit in map(int, sys.argv[1:]):
 """
 
 
-def test_a_full_disk_does_not_crash_hdf5(tmp_path):
+def test_a_full_disk_does_not_crash_hdf5(tmp_path, fresh):
     limits = [0, 1, 100, 1000, 4000, 20000, 50000]
-    done = subprocess.run(
-        [sys.executable, "-c", FILL, *map(str, limits)], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
+    done = fresh(FILL, *limits, cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     assert not list(tmp_path.iterdir())

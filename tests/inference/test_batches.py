@@ -61,11 +61,13 @@ def test_slices_of_another_kind_begin_a_batch(scan):
 @pytest.mark.parametrize("method", ["zero-filled", "sense", "cg-sense", "grappa", "l1-wavelet", "upmri"])
 @pytest.mark.parametrize("maps", [True, False])
 def test_a_slice_in_a_batch_is_the_slice_alone(scan, method, maps):
+    scan = scan[:4]  # a batch of three, and one of what is left
     scan = scan if maps else replace(scan, maps=None, noise=None)
-    settings = {"model": "brain", "precision": "fp32"} if method == "upmri" else {}
-    stream = (scan[i] for i in range(7))
-    together = reconstruct_slices(stream, 7, method, seed=0, device="cpu", progress=False, **settings)
-    alone = torch.cat([upmri.reconstruct(scan[i], method, device="cpu", **settings).image for i in range(7)])
+    few = {"upmri": {"model": "brain", "precision": "fp32"}, "l1-wavelet": {"steps": 20}}
+    settings = few.get(method, {})
+    stream = (scan[i] for i in range(4))
+    together = reconstruct_slices(stream, 4, method, seed=0, device="cpu", progress=False, **settings)
+    alone = torch.cat([upmri.reconstruct(scan[i], method, device="cpu", **settings).image for i in range(4)])
     assert (together.image - alone).norm() < 1e-4 * alone.norm()
     assert torch.equal(together.reference, scan.reference)
 

@@ -70,7 +70,7 @@ def network(theta, x):
 
 @pytest.mark.parametrize("weighted", [False, True])
 def test_in_the_mean_it_is_the_true_error(rng, weighted):
-    sigma, draws = 0.6, 40_000
+    sigma, draws = 0.6, 10_000
     operator = SenseOperator(make_maps(rng, draws), LINES.expand(draws, -1, -1))
     clean = operator.forward(rng(1, H, W).expand(draws, -1, -1))
     parts = make_parts(draws) if weighted else None

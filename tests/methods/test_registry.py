@@ -159,7 +159,7 @@ def scan():
 
 
 def config_of(method, data, folder, **changes):
-    settings = {"steps": 20, "batch": 3, "rate": 3e-3, "warmup": 1, "ema": 0.8, "flips": False, "device": "cpu"}
+    settings = {"steps": 12, "batch": 3, "rate": 6e-3, "warmup": 1, "ema": 0.8, "flips": False, "device": "cpu"}
     return {
         "output": str(folder / "run"),
         "method": method,

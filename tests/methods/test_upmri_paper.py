@@ -246,7 +246,7 @@ def test_each_choice_has_its_error_and_its_divergence(make, dense, choice):
 )
 def test_each_choice_is_unbiased(rng, choice):
     """Over many draws of noise, the losses of two networks differ as their errors seen through R A."""
-    count, sigma = 2000, 0.5
+    count, sigma = 1000, 0.5
     split = {"split": LineSplit(loss=(0.5, 0.5), path=(0, 0)), "divergence": False} if choice.get("split") else {}
     objective = PaperObjective(size="tiny", iterations=8, time=TimeLaw(), **(choice | split))
     maps = rng(1, 3, 4, 8).expand(count, -1, -1, -1)

@@ -1,8 +1,5 @@
 """Layers of the U-Nets; their kernels are compared with them where there is a CUDA device."""
 
-import subprocess
-import sys
-
 import pytest
 import torch
 import torch.nn.functional as nnf
@@ -90,9 +87,9 @@ def test_the_kernels_between_levels_agree():
     assert torch.allclose(ours, torch.autograd.grad((nnf.avg_pool2d(skip, 2) * flow).sum(), skip)[0])
 
 
-def test_the_logarithm_of_a_number_is_that_of_a_tensor_and_imports_no_compiler():
+def test_the_logarithm_of_a_number_is_that_of_a_tensor_and_imports_no_compiler(fresh):
     for value in (0.02, 0.5, 0.0):
         assert torch.equal(log_parameter(value), torch.tensor(value).log())
     assert bool(log_parameter(-1.0).isnan())
     code = "import sys, upmri; upmri.prior('brain'); sys.exit('torch._dynamo' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+    assert fresh(code).returncode == 0

@@ -2,8 +2,6 @@
 
 import json
 import socket
-import subprocess
-import sys
 import threading
 
 import ismrmrd
@@ -15,17 +13,8 @@ import upmri
 from upmri.server import client, series, wire
 from upmri.server.wire import Kind
 
-RUN = [sys.executable, "-c", "from upmri.cli import main, serve; main()"]
+RUN = "from upmri.cli import main, serve; main()"
 PATIENCE = 240
-
-
-def commands(popen, folder, *several):
-    """Run `upmri …` several times at once."""
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    running = [popen([*RUN, *map(str, words)], cwd=folder, **pipes) for words in several]
-    done = [(*one.communicate(timeout=PATIENCE), one.returncode) for one in running]
-    assert all(code == 0 for _, _, code in done), done
-    return [out for out, _, _ in done]
 
 
 def to(server):
@@ -46,19 +35,19 @@ def test_what_comes_back_is_what_recon_makes_of_the_file(server, method, kind, r
     assert rec.settings.get("model") == expected.settings.get("model")
 
 
-def test_the_command_writes_what_recon_writes(server, tmp_path, repeated, popen):
-    out, _ = commands(
-        popen,
-        tmp_path,
+def test_the_command_writes_what_recon_writes(server, tmp_path, repeated, fresh):
+    several = (
         ["stream", repeated, "--to", to(server), "-m", "sense", "-o", "streamed.nii.gz", "--complex", "--json"],
         ["recon", repeated, "-m", "sense", "-o", "read.nii.gz", "--complex", "-q", "--device", "cpu"],
     )
+    done = [fresh(RUN, *words, cwd=tmp_path) for words in several]
+    assert [one.returncode for one in done] == [0, 0], done
     ours, theirs = (nibabel.load(tmp_path / f"{name}.nii.gz") for name in ("streamed", "read"))
     assert ours.shape == theirs.shape == (64, 64, 1, 8)  # repetitions are frames
     assert np.allclose(ours.affine, theirs.affine, atol=1e-5)
     a, b = np.asarray(ours.dataobj), np.asarray(theirs.dataobj)
     assert np.abs(a - b).max() <= 1e-5 * np.abs(b).max()
-    assert json.loads(out)["method"] == "sense"
+    assert json.loads(done[0].stdout)["method"] == "sense"
 
 
 def test_magnitudes_deviations_and_settings(server, small):

@@ -160,6 +160,7 @@ def test_a_second_training_in_the_same_folder_is_refused_until_the_first_is_gone
     process = start(write(settings))
     state = Path(settings["output"]) / "checkpoint.safetensors"
     wait_for(state.exists, process)
+    process.send_signal(signal.SIGSTOP)  # it need not train meanwhile; it still has the folder
     second = start(write(settings), "--resume")
     out, err = second.communicate(timeout=GUARD)
     assert (second.returncode, out, err.count("\n")) == (2, "", 1)

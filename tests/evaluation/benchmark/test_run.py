@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -35,10 +36,19 @@ def benchmark(*words):
     return [sys.executable, "-m", "upmri", "benchmark", *map(str, words), "--quiet", "--device", "cpu"]
 
 
+@pytest.fixture(scope="module")
+def done(tmp_path_factory):
+    """The place of results that are made once for all tests."""
+    return tmp_path_factory.mktemp("done") / "once"
+
+
 @pytest.fixture
-def once(write, tmp_path):
+def once(write, tmp_path, done):
+    """The configuration and the rows of a benchmark; a copy of its results is in the folder ``once`` of the test."""
     config = read_config(write())
-    run_benchmark(config, tmp_path / "once", device="cpu").close()
+    if not done.exists():
+        run_benchmark(config, done, device="cpu").close()
+    shutil.copytree(done, tmp_path / "once")
     return config, results(tmp_path / "once")
 
 

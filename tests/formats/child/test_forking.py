@@ -51,14 +51,12 @@ def test_a_program_that_is_ended_leaves_nothing(hostile, environment, number, po
     pytest.fail("a process still runs")
 
 
-def test_a_batch_goes_on_after_a_crash(hostile, environment, tmp_path):
+def test_a_batch_goes_on_after_a_crash(hostile, environment, tmp_path, fresh):
     for name in ("a.npy", "c.npy"):
         np.save(tmp_path / name, np.ones((2, 2, 16, 16), np.complex64))
     scans = [tmp_path / "a.npy", hostile("segv", name="b.bad"), tmp_path / "c.npy"]
-    done = subprocess.run(
-        [sys.executable, "-m", "upmri", "recon", *scans, "-m", "zero-filled", "-q", "-o", tmp_path / "out"],
-        env=environment, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    words = ["recon", *scans, "-m", "zero-filled", "-q", "-o", tmp_path / "out"]
+    done = fresh("from upmri.cli import main; main()", *words, env=environment)
     assert done.returncode == 2
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["a.nii.gz", "c.nii.gz"]
     (line,) = done.stderr.splitlines()

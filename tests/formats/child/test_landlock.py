@@ -1,8 +1,5 @@
 """Landlock: only the named files are opened."""
 
-import subprocess
-import sys
-
 import pytest
 
 CODE = """
@@ -25,12 +22,13 @@ print(tried(allowed), tried(allowed, "r+"), tried(folder / "inside"), tried(fold
 """
 
 
-def test_only_these_files_are_opened(tmp_path):
+def test_only_these_files_are_opened(tmp_path, fresh):
     (tmp_path / "folder").mkdir()
     for name in ("allowed", "other", "folder/inside"):
         (tmp_path / name).write_text("x")
     words = [str(tmp_path / name) for name in ("allowed", "folder", "other")]
-    done = subprocess.run([sys.executable, "-c", CODE, *words], capture_output=True, text=True, check=True)
+    done = fresh(CODE, *words)
+    done.check_returncode()
     if done.stdout.strip() == "none":
         pytest.skip("no Landlock on this system")
     assert done.stdout.split() == ["True", "False", "True", "False", "False"]
