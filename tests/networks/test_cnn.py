@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 from upmri.networks.cnn import Cnn, UNet, on_channels
+from upmri.networks.layers import Convolution
 
 
 def random_weights(network):
@@ -20,7 +21,7 @@ def test_the_cnn_is_that_of_modl_except_for_the_norm():
     assert [(c.in_channels, c.out_channels) for c in convolutions] == [(2, 64), (64, 64), (64, 64), (64, 64), (64, 2)]
     assert {c.kernel_size for c in convolutions} == {(3, 3)}
     kinds = [type(layer) for layer in Cnn(3, 8).modules() if not list(layer.children())]
-    assert kinds == 2 * [nn.Conv2d, nn.GroupNorm, nn.ReLU] + [nn.Conv2d]
+    assert kinds == 2 * [Convolution, nn.GroupNorm, nn.ReLU] + [Convolution]
 
 
 @pytest.mark.parametrize("network", [Cnn(3, 6), UNet(3), UNet(8, (1, 2))])

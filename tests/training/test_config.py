@@ -352,6 +352,10 @@ def test_configurations_of_the_project(path):
     if path.stem == "upmri-planes":  # other masks, and fewer slices
         own = [{"lines": "mixed", "limit": part.limit} for part in (config.train, config.validation)]
         other = replace(other, train=replace(other.train, **own[0]), validation=replace(other.validation, **own[1]))
+    if path.stem == "upmri-next":  # patients with multiple sclerosis, too
+        images = (*other.train.images, *config.train.images[3:])
+        validation = replace(other.validation, images=images, varied=0.7, limit=60)
+        other = replace(other, train=replace(other.train, images=images), validation=validation)
     assert (config.train, config.validation) == (other.train, other.validation)
     assert config.name == f"{path.parent.name}-{f'{rate[1]}x' if rate else path.stem}"
     assert config.output == f"runs/{config.name}"
