@@ -12,7 +12,8 @@ from upmri.weights.catalogue import read_card
 
 _DATA = ("accelerations", "noise", "anatomy", "varied", "part")
 _TRAINING = (
-    "steps", "batch", "optimiser", "rate", "schedule", "warmup", "weight_decay", "clip", "ema", "precision", "flips", "seed"
+    "steps", "batch", "optimiser", "rate", "schedule", "warmup", "weight_decay", "clip", "ema", "precision", "flips",
+    "seed",
 )  # fmt: skip
 
 
