@@ -34,13 +34,18 @@ def held(server, peer, shepp_logan, messages):
         os.kill(pid, signal.SIGCONT)
 
 
+def wait_for_work(server):
+    """Wait until the worker has the first frame, and another one waits behind it: for a moment the first one waits."""
+    deadline = time.monotonic() + GUARD
+    while not server.metric("frames_working") or not server.metric("frames_waiting"):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
 def test_the_worker_is_killed_at_a_slice(server, held, check_other):
     stream, _, pid = held
     starts = server.metric("worker_starts_total")
-    deadline = time.monotonic() + GUARD
-    # The worker is at the first frame when a second and a third wait behind it.
-    while server.metric("frames_waiting") < 1 and time.monotonic() < deadline:
-        time.sleep(0.01)
+    wait_for_work(server)
     os.kill(pid, signal.SIGKILL)
     [error] = stream.errors()
     assert "the worker died at this slice and is replaced; send the scan again" in error
@@ -81,8 +86,7 @@ def test_a_client_that_is_gone_does_not_keep_the_worker(server, held, shepp_loga
                 stream.socket.send(message)
     elif how == "reset":
         stream.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    while server.metric("frames_waiting") < 1:
-        time.sleep(0.01)
+    wait_for_work(server)
     stream.socket.close()
     check_other(server)
     assert not Path(f"/proc/{pid}").exists()
