@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from upmri.networks.unrolled import Unrolled, smooth_phase_of
+from upmri.networks.unrolled import Unrolled, _window, smooth_phase_of
 from upmri.physics.fourier import fft2c, ifft2c
 from upmri.physics.sense import SenseOperator
 
@@ -279,3 +279,11 @@ def test_an_operator_of_a_user_gives_the_same(rng, assert_any_operator_serves, d
         return model(operator, operator.normal(x0), noisy, t, sigma)
 
     assert_any_operator_serves(random_weights().double(), sense, evaluate)
+
+
+def test_the_window_of_a_size_is_kept_while_others_are_used():
+    """Recorded graphs read its memory as long as they are kept."""
+    first = _window(16, 12, torch.device("cpu"))
+    for height in range(20, 90):
+        _window(height, 12, torch.device("cpu"))
+    assert _window(16, 12, torch.device("cpu")) is first
