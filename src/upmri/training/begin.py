@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
 
 import torch
@@ -18,6 +17,7 @@ from upmri.training.data import Batches, PreparedSlices
 from upmri.training.distributed import Process
 from upmri.training.prepare import prepare
 from upmri.training.simulated_series import SimulatedSeries
+from upmri.weights.catalogue import read_card
 from upmri.weights.files import load_prior
 
 
@@ -33,9 +33,10 @@ def trained_method(config: TrainConfig) -> tuple[type[Learned], Objective]:
         raise InputError(f"{config.method!r} has nothing to train", field="method")
     settings = config.objective
     if config.begin is not None and isinstance(settings, dict):
-        known = load_prior(config.begin)
-        if known.method == config.method:
-            settings = asdict(known.objective) | settings
+        card = read_card(config.begin)
+        theirs = card.get("objective")
+        if card.get("method") == config.method and isinstance(theirs, dict):
+            settings = theirs | settings
     return method, build(method.objective, settings, "objective")
 
 
@@ -53,7 +54,9 @@ def first_network(config: TrainConfig, objective: Objective, process: Process) -
             network.load_state_dict(known.network.state_dict())
         except RuntimeError as error:
             raise InputError(
-                f"{config.begin} has another network than the objective describes", field="begin"
+                f"{config.begin} has another network than the objective describes; leave out its settings, "
+                "and they are those of the weights",
+                field="begin",
             ) from error
     network = network.to(process.device)
     torch.backends.cudnn.benchmark = process.device.type == "cuda"
