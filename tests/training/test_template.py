@@ -48,8 +48,8 @@ def test_with_every_key_in_use(written, method):
     assert config.method == method
     assert config.train == DataConfig(scans=("scans",), share=(0.0, 0.9))
     kind = find_method(method).objective
-    shipped = {"cascades": 8, "levels": 4, "memory": 8} if method == "upmri" else {}
-    assert build(kind, config.objective, "objective") == kind(**shipped)
+    chosen = {"cascades": 8, "levels": 4, "memory": 8} if method == "upmri" else {}
+    assert build(kind, config.objective, "objective") == kind(**chosen)
 
 
 def test_lines_are_short_and_comments_are_plain_text():

@@ -12,7 +12,7 @@ from upmri.core.kernels import uses_kernels
 
 # Largest number of groups of a group norm.
 _GROUPS = 8
-# Channels that tensor cores take at once in 16 bits; of other numbers, gradients in the weights take ten times as long.
+# Channels that tensor cores take at once in 16 bits; of other numbers, gradients in the weights take far longer.
 _TOGETHER = 8
 
 

@@ -72,7 +72,7 @@ def moments_of(optimiser: torch.optim.AdamW, weights: Tensor) -> tuple[str, ...]
 
 
 def orthogonal(matrix: Tensor) -> Tensor:
-    """The nearest matrix with orthonormal rows or columns, roughly: singular values between 0.7 and 1.2."""
+    """The nearest matrix with orthonormal rows or columns, roughly: its singular values are about 1."""
     if matrix.shape[0] > matrix.shape[1]:
         return orthogonal(matrix.T).T
     a, b, c = _POLYNOMIAL
