@@ -19,8 +19,11 @@ from upmri.physics.masks import Counting, equispaced, random_lines, seed_for
 from upmri.physics.plane_masks import plane_mask
 from upmri.physics.receive_array import Anatomy
 
-# Patterns of a mixture, and the share of 2-D patterns that leave out the corners of k-space.
-_MIXTURE = ("random",) * 4 + ("poisson",) * 2 + ("caipi", "separable")
+# Patterns of mixtures, and the share of 2-D patterns that leave out the corners of k-space.
+_MIXTURES = {
+    "both": ("random", "random", "equispaced"),
+    "mixed": ("random",) * 4 + ("poisson",) * 2 + ("caipi", "separable"),
+}
 _ELLIPTIC = 0.5
 
 
@@ -51,8 +54,8 @@ class Selection:
     lines
         Pattern of the lines that are drawn, ``random`` or ``equispaced``; or of points, for two phase encodings:
         ``poisson``, ``caipi`` or ``separable`` (:mod:`upmri.physics.plane_masks`), half of them within an ellipse. With
-        ``mixed``, half of the slices have random lines, and of the others half Poisson discs, a quarter each of the
-        rest.
+        ``both``, a third of the slices have equispaced lines, the others random ones. With ``mixed``, half of the
+        slices have random lines, and of the others half Poisson discs, a quarter each of the rest.
     counting
         Whether calibration lines count among the W/R lines: ``included`` or ``excluded``.
     acs
@@ -69,7 +72,7 @@ class Selection:
     limit: int | None = None
     coils: int = 16
     anatomy: Anatomy = "head"
-    lines: Literal["random", "equispaced", "poisson", "caipi", "separable", "mixed"] = "random"
+    lines: Literal["random", "equispaced", "both", "poisson", "caipi", "separable", "mixed"] = "random"
     counting: Counting = "included"
     acs: dict[Any, Any] = field(default_factory=dict)
 
@@ -127,12 +130,13 @@ def count_slices(path: Path, is_image: bool, only: dict[str, Any]) -> int:
 def draw_lines(selection: Selection, width: int, acceleration: float, seed: int, height: int = 1) -> Tensor:
     """Return the lines of one slice, bool (1, W), or its points, bool (H, W), the same for the same seed."""
     acs = next((lines for rate, lines in selection.acs.items() if float(rate) == acceleration), None)
-    pattern = _MIXTURE[seed_for(str(seed), 1, 0) % len(_MIXTURE)] if selection.lines == "mixed" else selection.lines
+    patterns = _MIXTURES.get(selection.lines, (selection.lines,))
+    pattern = patterns[seed_for(str(seed), 1, 0) % len(patterns)]
     if pattern in ("poisson", "caipi", "separable"):
         generator = torch.Generator().manual_seed(seed_for(str(seed), 0, acceleration))
         elliptic = bool(torch.rand((), generator=generator) < _ELLIPTIC)
         return plane_mask(pattern, (height, width), acceleration, acs, elliptic=elliptic, seed=generator)  # type: ignore[arg-type]
-    if selection.lines == "equispaced":
+    if pattern == "equispaced":
         if acceleration != int(acceleration):
             raise InputError(f"expected a whole acceleration for equispaced lines, got {acceleration:g}", field="lines")
         return equispaced(width, int(acceleration), acs, offset=seed % int(acceleration))
