@@ -6,7 +6,7 @@ simulation knows them); the share of slices whose PSNR and SSIM are above their 
 the share of pixels of the object in their interval. Slices that get no bound are counted, and left out of the rest but
 for the held-out lines.
 
-    UPMRI_DATA=… python benchmarks/bounds.py [--slices 24] [--samples 8] [--device cuda] [--model brain=FILE …]
+    UPMRI_DATA=… python benchmarks/bounds.py [--slices 24] [--samples 8] [--device cuda] [--workers 8]
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from typing import Any
 import torch
 
 import upmri
+from ahead import in_processes
 from calibrate_bounds import slices
 from provenance import record
 from quality import GROUPS, RESULTS, simulate
@@ -45,12 +46,17 @@ KEYS = [f"{confidence:g}" for confidence in CONFIDENCES]
 KINDS = {"head": "brains", "torso": "hearts"}
 
 
+def both_scans(job: tuple[Path, int, float, Any]) -> dict[str, upmri.Scan]:
+    """One scan with true maps, and the same with ESPIRiT maps."""
+    scan = simulate((*job, "true"))
+    return {"true": scan, "espirit": upmri.estimate_maps(replace(scan, maps=None))}
+
+
 @torch.no_grad()
-def assess(prior: Prior, scan: upmri.Scan, maps: str, samples: int, device: torch.device) -> dict[str, Any]:
-    """Bounds of one slice, and whether they hold."""
+def assess(prior: Prior, scan: upmri.Scan, known: upmri.Scan, samples: int, device: torch.device) -> dict[str, Any]:
+    """Bounds of one slice, and whether they hold: of the scan as it is, and as it is known."""
     assert scan.maps is not None
     assert scan.reference is not None
-    known = scan if maps == "true" else upmri.estimate_maps(replace(scan, maps=None))
     problem = Problem.from_scan(known, device)
     calibration = Calibration.from_card(prior.card, prior.source)
     made = Upmri(model=prior, samples=samples)(problem)
@@ -131,6 +137,7 @@ def main() -> None:
     parser.add_argument("--part", default="test")
     parser.add_argument("--groups", nargs="*", default=list(GROUPS))
     parser.add_argument("--device", default="auto")
+    parser.add_argument("--workers", type=int, default=1, help="processes that prepare scans; the result is the same")
     parser.add_argument("--model", nargs="*", default=[], metavar="NAME=FILE", help="instead of the shipped weights")
     parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args()
@@ -144,12 +151,10 @@ def main() -> None:
         prior = load_prior(models.get(name, name), device)
         fitted[name] = Calibration.from_card(prior.card, prior.source).slices
         for rate in (4, 8):
-            scans = [
-                simulate((path, index, rate, anatomy, "true"))
-                for path, index in slices(group, options.part, options.slices)
-            ]
+            jobs = [(path, index, rate, anatomy) for path, index in slices(group, options.part, options.slices)]
+            scans = list(in_processes(both_scans, jobs, options.workers))
             for maps in ("true", "espirit"):
-                made = [assess(prior, scan, maps, options.samples, device) for scan in scans]
+                made = [assess(prior, scan["true"], scan[maps], options.samples, device) for scan in scans]
                 every.setdefault((f"{KINDS[anatomy]}, {rate}×", maps), []).extend(made)
                 rows.append({"name": f"{group}, {rate}×", "maps": maps, **summary(made)})
                 print(json.dumps(rows[-1]), flush=True)

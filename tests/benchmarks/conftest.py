@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
+_SCRIPTS = ("ahead", "bounds_lines", "calibrate_bounds", "provenance", "published", "reproduce")
 
 
 @pytest.fixture(autouse=True)
@@ -14,5 +15,5 @@ def benchmarks(monkeypatch):
     before = set(sys.modules)
     yield
     for name in set(sys.modules) - before:
-        if name.split(".")[0] in ("published", "provenance", "reproduce"):
+        if name.split(".")[0] in _SCRIPTS:
             del sys.modules[name]

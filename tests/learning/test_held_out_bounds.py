@@ -72,8 +72,28 @@ def test_the_predicted_error_of_the_image_is_that_of_its_lines():
     image = torch.rand(H, W, generator=generator) + 1
     of_psnr, _ = image_predictors(model, lines, 0.0, image, torch.ones(H, W, dtype=torch.bool))
     wanted = 10 * math.log10(image.max().item() ** 2 / error.abs().square().mean().item())
-    assert of_psnr[3].item() == pytest.approx(wanted, abs=1e-4)
+    assert of_psnr[3].item() == of_psnr[4].item() == pytest.approx(wanted, abs=1e-4)  # no line was acquired
     assert of_psnr[:3].tolist() == pytest.approx([1.0, math.log(3.0), math.log(1e-6)])
+
+
+def test_the_predicted_error_follows_the_noise_of_acquired_lines():
+    """A reconstruction that knows the missing lines: its error is the noise of the others, in the object alone."""
+    nothing = LineModel((-30.0, *(0.0,) * (len(NAMES) - 1)), 1.0, 0.1, 0.1)
+    support = torch.zeros(H, W, dtype=torch.bool)
+    support[:, W // 4 :] = True
+    likeness = []
+    for sigma in (0.003, 0.01, 0.03):
+        problem = scene(1, noise=sigma, rate=2)
+        maps, truth = problem.operator.maps * support, problem.reference * support
+        noise = problem.kspace - problem.operator.forward(problem.reference)
+        image = truth + (maps.conj() * ifft2c(noise)).sum(1)
+        (lines,) = measure_lines(lambda _, image=image: image, problem, image)
+        of_psnr, of_ssim = image_predictors(nothing, lines, 0.0, image[0].abs(), support)
+        wanted = 10 * math.log10(image.abs().max().item() ** 2 / (image - truth).abs().square().mean().item())
+        assert of_psnr[4].item() == pytest.approx(wanted, abs=0.3)
+        assert of_psnr[3].item() > 55  # that of the missing lines alone
+        likeness.append(of_ssim[4].item())
+    assert likeness == sorted(likeness, reverse=True)
 
 
 def test_the_predicted_likeness_falls_with_the_error():
@@ -184,6 +204,23 @@ def test_the_card_gives_back_the_calibration(calibration):
     assert made[0] == pytest.approx(made[1], abs=1e-3)
 
 
+def test_an_older_card_has_the_predictors_of_missing_lines(calibration):
+    """Four coefficients, from before the noise of acquired lines was a predictor: as if that had the coefficient 0."""
+    entry, same = calibration.card(), calibration.card()
+    for name in ("psnr", "ssim"):
+        coefficients = entry[name]["coefficients"]
+        assert len(coefficients) == 5
+        same[name] = same[name] | {"coefficients": [*coefficients[:4], 0.0]}
+        entry[name] = entry[name] | {"coefficients": coefficients[:4]}
+    problem = scene(5001)
+    old, new = (
+        bound_slices(Calibration.from_card({"bounds": one}, "weights"), sense, problem, sense(problem), 0.9)
+        for one in (entry, same)
+    )
+    assert old.psnr[0] is not None
+    assert (old.psnr, old.ssim) == (new.psnr, new.ssim)
+
+
 def test_a_card_without_bounds_says_what_to_do():
     with pytest.raises(InputError, match="calibrate_bounds.py brain") as caught:
         Calibration.from_card({}, "brain")
@@ -203,6 +240,7 @@ def test_a_card_without_bounds_says_what_to_do():
         {"ssim": [1]},
         {"unknowns": [1.0]},
         {"psnr": {"coefficients": [1.0], "quantiles": {"0.9": 1.0}}},
+        {"psnr": {"coefficients": [1.0] * 6, "quantiles": {"0.9": 1.0}}},
         {"pixels": {"0.9": None}},
     ],
 )

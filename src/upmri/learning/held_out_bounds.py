@@ -3,8 +3,9 @@
 The lines of the scan are held out in turn (:mod:`upmri.learning.line_errors`); their errors give the level of the scan
 (:mod:`upmri.learning.line_model`), and the model the expected error of every line that was not acquired. With C coils
 and W lines, the mean squared error of the image that these lines make is Σ_missing C (m² − σ₀²) / W, as Σ|S_c|² = 1.
-PSNR and −10 log₁₀(1 − SSIM) are linear in what is known without the truth, with coefficients fitted on simulated scans.
-What remains is bounded by conformal quantiles (:mod:`upmri.learning.conformal`) over other slices.
+The noise of A acquired lines makes one of σ₀² A / W in the object, of which the prior removes a part. PSNR and
+−10 log₁₀(1 − SSIM) are linear in what is known without the truth, with coefficients fitted on simulated scans. What
+remains is bounded by conformal quantiles (:mod:`upmri.learning.conformal`) over other slices.
 """
 
 from __future__ import annotations
@@ -36,6 +37,8 @@ FEWEST = 4
 _RANGE, _SLACK = 2.576, 0.1
 # Smallest 1 − SSIM, and mean squared error relative to the peak: below is rounding.
 _LEAST = 1e-6
+# Predictors of PSNR and SSIM: cards of before the noise of acquired lines was one have the first four.
+_PREDICTORS = (4, 5)
 
 
 @dataclass(frozen=True)
@@ -103,8 +106,9 @@ class Calibration:
         rest = (*self.level, *self.unknowns, *self.noise, *self.lines.values(), *self.pixels.values())
         if not all(math.isfinite(number) for number in (*scores, *model, *rest)):
             raise ValueError("expected finite numbers")
-        sizes = [len(self.level), len(self.unknowns), len(self.noise), *(len(part["coefficients"]) for part in fitted)]
-        if sizes != [3, 2, 2] + [4] * len(fitted) or min(*model[-3:], *self.level[1:], *self.unknowns) <= 0:
+        sizes = [len(self.level), len(self.unknowns), len(self.noise)]
+        known = all(len(part["coefficients"]) in _PREDICTORS for part in fitted)
+        if sizes != [3, 2, 2] or not known or min(*model[-3:], *self.level[1:], *self.unknowns) <= 0:
             raise ValueError("expected other sizes, and deviations above 0")
 
     def card(self) -> dict[str, Any]:
@@ -145,10 +149,11 @@ class Calibration:
 def image_predictors(
     model: LineModel, lines: SliceLines, level: float, magnitude: Tensor, support: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Predictors of PSNR, (4,), and of −10 log₁₀(1 − SSIM), (4,), of one slice, from what is known without the truth.
+    """Predictors of PSNR, (5,), and of −10 log₁₀(1 − SSIM), (5,), of one slice, from what is known without the truth.
 
-    Both have 1, and the logarithms of the unknowns per sample and of the noise. That of PSNR has 10 log₁₀(peak² over
-    the predicted mean squared error), that of SSIM the SSIM of the image with noise of the predicted spectrum.
+    Both have 1, and the logarithms of the unknowns per sample and of the noise. Those of PSNR have 10 log₁₀(peak² over
+    the predicted mean squared error), those of SSIM the SSIM of the image with noise of the predicted spectrum: first
+    of the lines that were not acquired, then with the noise of the acquired lines, too.
 
     Parameters
     ----------
@@ -161,17 +166,21 @@ def image_predictors(
     coils = lines.samples / magnitude.shape[-2]
     signal, _ = model.predict(lines.missing, lines.noise, level)
     peak = magnitude.max().item() or 1.0
-    error = max(coils * signal.sum().item() / width, _LEAST * peak**2)
-    amplitude = torch.zeros(width, dtype=torch.float64)
-    amplitude[lines.columns] = (coils * signal).sqrt()
+    inside = support.cpu()
+    missing = torch.zeros(width, dtype=torch.float64)
+    missing[lines.columns] = coils * signal
+    acquired = torch.full_like(missing, lines.noise)
+    acquired[lines.columns] = 0.0
     unit = complex_normal(tuple(magnitude.shape), torch.Generator().manual_seed(0))
-    noise = (ifft1c(amplitude * unit) * support.cpu()).to(magnitude.device)
-    likeness = ssim((magnitude + noise)[None], magnitude[None]).item() if min(magnitude.shape) >= 7 else 1.0
-    common = [1.0, math.log(lines.unknowns), math.log(lines.noise)]
-    return (
-        torch.tensor([*common, 10 * math.log10(peak**2 / error)], dtype=torch.float64),
-        torch.tensor([*common, decibels(likeness)], dtype=torch.float64),
-    )
+    of_psnr = [1.0, math.log(lines.unknowns), math.log(lines.noise)]
+    of_ssim = list(of_psnr)
+    for noise in (torch.zeros_like(acquired), acquired):
+        error = (missing.sum() + inside.double().mean() * noise.sum()).item() / width
+        of_psnr.append(10 * math.log10(peak**2 / max(error, _LEAST * peak**2)))
+        added = (ifft1c((missing + noise).sqrt() * unit) * inside).to(magnitude.device)
+        likeness = ssim((magnitude + added)[None], magnitude[None]).item() if min(magnitude.shape) >= 7 else 1.0
+        of_ssim.append(decibels(likeness))
+    return torch.tensor(of_psnr, dtype=torch.float64), torch.tensor(of_ssim, dtype=torch.float64)
 
 
 def decibels(likeness: float) -> float:
@@ -250,5 +259,5 @@ def _limit(fitted: Mapping[str, Any], key: str, predictors: Sequence[float] | Te
     quantile = fitted.get("quantiles", {}).get(key)
     if quantile is None:
         return None
-    pairs = zip(fitted["coefficients"], torch.as_tensor(predictors).tolist(), strict=True)
+    pairs = zip(fitted["coefficients"], torch.as_tensor(predictors).tolist(), strict=False)  # older cards have fewer
     return sum(coefficient * value for coefficient, value in pairs) - quantile
