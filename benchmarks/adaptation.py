@@ -14,7 +14,6 @@ and DIR/adaptation.md.
 from __future__ import annotations
 
 import argparse
-import copy
 import itertools
 import json
 import os
@@ -29,7 +28,6 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn.utils import parametrize
 
 import upmri
 from provenance import record
@@ -126,11 +124,10 @@ def variants(steps: int) -> dict[str, tuple[AdaptationPlan, Row]]:
     made: dict[str, tuple[AdaptationPlan, Row]] = {"usual": (usual, {})}
     made |= {f"rate {rate:g}": (replace(usual, rate=rate), {}) for rate in (5e-5, 1e-4, 4e-4)}
     made |= {f"batch {count}": (replace(usual, batch=count), {}) for count in (1, 2, 8)}
-    few = replace(usual, weights="few")
-    made |= {f"norms, biases and λ alone, rate {rate:g}": (replace(few, rate=rate), {}) for rate in (1e-3, 3e-3)}
-    made |= {
-        f"these and changes of rank 4, rate {rate:g}": (replace(few, rate=rate), {"rank": 4}) for rate in (1e-3, 3e-3)
-    }
+    for rate in (1e-3, 3e-3):
+        made[f"norms, biases and λ alone, rate {rate:g}"] = (replace(usual, weights="few", rate=rate), {})
+        made[f"these and changes of rank 4, rate {rate:g}"] = (replace(usual, weights="low-rank", rate=rate), {})
+    made["these and changes of rank 8, rate 0.002"] = (replace(usual, weights="low-rank", rank=8, rate=2e-3), {})
     made["with as many training scans"] = (usual, {"others": 8})
     made |= {f"average {decay:g}": (replace(usual, average=decay), {}) for decay in (0.0, 0.97)}
     made |= {f"1 of {n} held out": (replace(usual, held_out=n), {}) for n in (3, 10)}
@@ -154,31 +151,6 @@ def compare(device: torch.device, options: argparse.Namespace) -> list[Row]:
     return rows
 
 
-class LowRank(nn.Module):
-    """Kernel W + B A of a convolution, with B A of a low rank; the factors are one vector, as biases are."""
-
-    def __init__(self, kernel: Tensor, rank: int) -> None:
-        super().__init__()
-        self._shapes = (len(kernel), rank), (rank, kernel[0].numel())
-        first = torch.randn(self._shapes[1]) / self._shapes[1][1] ** 0.5
-        self.factors = nn.Parameter(torch.cat([torch.zeros(self._shapes[0]).flatten(), first.flatten()]).to(kernel))
-
-    def forward(self, kernel: Tensor) -> Tensor:
-        """W + B A, of the shape of W."""
-        left, right = self.factors.split([a * b for a, b in self._shapes])
-        return kernel + (left.view(self._shapes[0]) @ right.view(self._shapes[1])).view(kernel.shape)
-
-
-def low_rank(network: nn.Module, rank: int) -> nn.Module:
-    """A copy of a network whose kernels have a change of low rank, 0 at first."""
-    network = copy.deepcopy(network)
-    torch.manual_seed(0)
-    for part in list(network.modules()):
-        if isinstance(part, nn.Conv2d):
-            parametrize.register_parametrization(part, "weight", LowRank(part.weight, rank))
-    return network
-
-
 def with_others(loss: Loss, count: int, device: torch.device) -> Loss:
     """The loss of a scan and, in every step, of as many scans of training people, out of a few."""
     stack = images("brain_t1_head", "train", 160)[:: 600 // count][:count]
@@ -196,7 +168,7 @@ def course(scan: Scan, plan: AdaptationPlan, change: Row, device: torch.device) 
     """Gains at every evaluation; the PSNR is that of the image from all lines."""
     method = Upmri(model=upmri.prior("brain").to(device))
     change = dict(change)
-    rank, others = change.pop("rank", 0), change.pop("others", 0)
+    others = change.pop("others", 0)
     problem = Problem.from_scan(scan, device)
     found: list[float] = []
     watched = 0.0
@@ -209,9 +181,8 @@ def course(scan: Scan, plan: AdaptationPlan, change: Row, device: torch.device) 
         return mean_image(network, inputs)
 
     objective = replace(method.prior.objective, **{"path_every": 0, "split": ADAPTATION_SPLIT, **change})
-    network = low_rank(method.prior.network, rank) if rank else method.prior.network
     loss = with_others(objective.loss, others, device) if others else objective.loss
-    made = adapt_to(problem, network, loss, predict, plan)
+    made = adapt_to(problem, method.prior.network, loss, predict, plan)
     gains, image_gains = list(made.gains), [value - found[0] for value in found[1:]]
     row: Row = {
         "every": plan.every,

@@ -23,9 +23,10 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from upmri.core.checks import at_least, positive
+from upmri.core.checks import at_least, one_of, positive
 from upmri.learning.held_out import HeldOut
 from upmri.learning.lines import spread_lines
+from upmri.learning.low_rank_change import LowRankChange
 from upmri.learning.preference import lead, unit_errors
 from upmri.networks.precision import ShortPasses, for_inference, note_change, trains_in_16_bits
 from upmri.physics.problem import Problem
@@ -55,8 +56,9 @@ class AdaptationPlan:
         Learning rate of Adam, and number of steps over which it rises to it: the first steps of Adam are noisy ones.
     batch
         Number of slices in a step: different ones, or splits of the same slice.
-    weights
-        Weights that are trained: ``all``, or the ``few`` that are no kernels of convolutions (norms, biases, λ).
+    weights, rank
+        Weights that are trained: ``all``; the ``few`` that are no kernels of convolutions (norms, biases, λ); or
+        ``low-rank``, these and changes of the kernels of this rank (:mod:`upmri.learning.low_rank_change`).
     average
         Decay of the moving average of the weights.
     every, patience
@@ -70,7 +72,8 @@ class AdaptationPlan:
     rate: float = 2e-4
     warmup: int = 10
     batch: int = 4
-    weights: Literal["all", "few"] = "all"
+    weights: Literal["all", "few", "low-rank"] = "all"
+    rank: int = 4
     average: float = 0.9
     every: int = 5
     patience: int = 4
@@ -82,7 +85,8 @@ class AdaptationPlan:
         return cls(steps=steps, batch=1) if device.type == "cpu" else cls(steps=steps)
 
     def __post_init__(self) -> None:
-        at_least(self, 1, "steps", "batch", "every", "patience", "warmup")
+        at_least(self, 1, "steps", "batch", "every", "patience", "warmup", "rank")
+        one_of(self, weights=("all", "few", "low-rank"))
         at_least(self, 2, "held_out")
         positive(self, "rate")
 
@@ -203,11 +207,15 @@ class _Training:
         self._network = copy.deepcopy(network).requires_grad_(False)
         self.averaged = copy.deepcopy(self._network)
         self._weights: list[Tensor] = list(self._network.parameters())
-        trained = [w for w in self._weights if plan.weights == "all" or w.ndim <= 1]
-        for weight in trained:
+        kernels = [weight for weight in self._weights if weight.ndim > 1]
+        few = [weight for weight in self._weights if weight.ndim <= 1]
+        for weight in few if plan.weights == "few" else self._weights:
             weight.requires_grad_(True)
+        self._change = LowRankChange(kernels, plan.rank) if plan.weights == "low-rank" else None
+        changed = self._change.factors if self._change else kernels if plan.weights == "all" else []
+        self._trained = [*few, *changed]
         self._passes = ShortPasses(self._network) if trains_in_16_bits(problem.device) else None
-        self._optimiser = torch.optim.Adam(trained, lr=plan.rate, foreach=True)
+        self._optimiser = torch.optim.Adam(self._trained, lr=plan.rate, foreach=True)
         self._step = 0
 
     @torch.enable_grad()
@@ -222,9 +230,13 @@ class _Training:
         self._loss(self._network if self._passes is None else self._passes.network, batch).mean().backward()
         if self._passes is not None:
             self._passes.hand_over()
-        nn.utils.clip_grad_norm_(self._weights, _CLIP)
+        if self._change is not None:
+            self._change.take_gradients()
+        nn.utils.clip_grad_norm_(self._trained, _CLIP)
         self._optimiser.step()
         self._optimiser.zero_grad(set_to_none=True)
+        if self._change is not None:
+            self._change.write()
         self._step += 1
         with torch.no_grad():
             decay = min(self._plan.average, self._step / (self._step + 9))
