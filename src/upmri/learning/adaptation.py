@@ -69,10 +69,10 @@ class AdaptationPlan:
     """
 
     steps: int = 90
-    rate: float = 2e-4
+    rate: float = 3e-3
     warmup: int = 10
     batch: int = 4
-    weights: Literal["all", "few", "low-rank"] = "all"
+    weights: Literal["all", "few", "low-rank"] = "low-rank"
     rank: int = 4
     average: float = 0.9
     every: int = 5
