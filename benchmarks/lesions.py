@@ -60,7 +60,7 @@ SLOW: dict[str, tuple[str, dict[str, Any]]] = {
     "gtf2m": ("gtf2m", {"model": "brain-gtf2m"}),
     "upmri-paper": ("upmri-paper", {"model": "brain-upmri-paper"}),
 }
-EVERY = ("sense", "upmri", "upmri, adapted")  # also reconstruct further slices with bright spots
+EVERY = ("sense", "upmri")  # also reconstruct further slices with bright spots
 SAMPLES = 8
 SHOWN = ("zero-filled", "sense", "l1-wavelet", "modl", "upmri")  # images that figures need
 

@@ -231,4 +231,5 @@ def _cell(rates: dict[Any, dict[Any, Any]], key: Any, digits: int = 2) -> str:
 
 
 def _name(name: str) -> str:
-    return name if name == FULL else f"`{name}`" if "," not in name else "`upmri`, 588 steps"
+    method, comma, rest = name.partition(",")
+    return name if name == FULL else f"`{method}`{comma}{rest}"

@@ -129,12 +129,20 @@ def deviations(r: Results) -> str:
         ["pixels of synthetic · real lesions",
          *(f"{100 * a['within two']:.0f} · {b['within two']:.0%}" for a, b in zip(made, real, strict=True))],
         ["pixels of synthetic lesions that lost more than half of their contrast (number)",
-         *(f"{one['within two, lost']:.0%} ({one['lost']})" for one in made)],
+         *(f"{_share(one['within two, lost'])} ({one['lost']})" for one in made)],
         ["deviation at a lesion, over that at the same place without the lesion: all · lost ones",
-         *(f"{one['deviation with over without']:.2f} · {one['the same, lost']:.2f}" for one in made)],
+         *(f"{one['deviation with over without']:.2f} · {_ratio(one['the same, lost'])}" for one in made)],
     ]  # fmt: skip
     rows = [[cell.replace("%", " %") if i else cell for i, cell in enumerate(row)] for row in rows]
     return markdown(["", *(f"{rate}×" for rate in RATES)], rows)
+
+
+def _share(value: float | None) -> str:
+    return "–" if value is None else f"{value:.0%}"
+
+
+def _ratio(value: float | None) -> str:
+    return "–" if value is None else f"{value:.2f}"
 
 
 def _bold(text: str, right: bool) -> str:

@@ -7,16 +7,16 @@ from collections.abc import Sequence
 from typing import Any
 
 from published.pages import Table, markdown, show
-from published.results import MissingResultError, Results
+from published.results import Results
 
 BRAINS = ("T1, skull-stripped", "T1 head", "T2 head")
 GROUPS = (*BRAINS, "heart")
 RATES = (4.0, 8.0)
-# Later runs first: an entry is taken from the first file that has it.
-RUNS = ("brain-further.csv", "brain.csv", "cardiac.csv")
+# An entry is taken from the first file that has it.
+RUNS = ("brain.csv", "samplers.csv", "cardiac.csv")
 # Entries that may stand for one draw or for a mean.
 SAMPLERS = {"ddnm", "dds", "dps", "ot-ode", "pnp-flow", "ambient"}
-OURS, SHORT, TWIN, SENSE, PAPER = "upmri", "upmri, 588 steps", "upmri, full images", "sense, best λ", "upmri-paper"
+OURS, SHORT, SENSE, PAPER = "upmri", "upmri, 588 steps", "sense, best λ", "upmri-paper"
 
 
 def value(r: Results, entry: str, group: str, rate: float, column: str = "psnr mean", maps: str = "espirit") -> Any:
@@ -54,12 +54,11 @@ def _interval(r: Results, entry: str, group: str, rate: float, ours: str, maps: 
 
 
 def entries(r: Results, maps: str = "espirit") -> dict[str, str]:
-    """All entries but the supervised twin, and what they were trained with, in the order of the benchmark."""
+    """All entries, and what they were trained with, in the order of the benchmark."""
     found: dict[str, str] = {}
     for file in (file for file in reversed(RUNS) if r.has(file)):
         for name in r.distinct(file, "entry", maps=maps):
             found.setdefault(name, str(r.all(file, "learnt from", entry=name)[0]).split(",")[0])
-    found.pop(TWIN, None)
     last = [name for name in (PAPER, SHORT, OURS) if name in found]
     kinds = ("nothing", "full images", "undersampled scans")
     order = sorted((name for name in found if name not in last), key=lambda name: kinds.index(found[name]))
@@ -144,20 +143,6 @@ def card(r: Results) -> str:
     return markdown(head, rows)
 
 
-def twin(r: Results) -> str:
-    """Model card: the same network with full images."""
-    if value(r, TWIN, BRAINS[0], 4.0) is None:
-        raise MissingResultError(f"no run has the entry {TWIN!r}")
-    rows = []
-    for group in BRAINS:
-        for rate in RATES:
-            psnr = [show(value(r, name, group, rate), ".1f") for name in (OURS, TWIN, PAPER)]
-            low = lead(r, TWIN, group, rate)
-            behind = [show(-x, ".2f") for x in (low[0], low[2], low[1])]
-            rows.append([group, f"{rate:g}×", *psnr[:2], f"{behind[0]} ({behind[1]} to {behind[2]})", psnr[2]])
-    return markdown(["", "", "`brain`", "with full images", "behind by", "`upmri-paper`"], rows)
-
-
 def run(file: str, groups: Sequence[str], rates: Sequence[float], names: dict[str, str]) -> Any:
     """A table of one run: entries by group at 4× · 8× (one group: by rate), under the names of the page."""
 
@@ -239,7 +224,6 @@ TABLES = [
     Table("benchmark-rates", BENCHMARK, run("rates.csv", ("T2 head",), (4.0, 8.0, 10.0, 12.0), TRAINED),
           NOT_STORED + "rates.csv"),
     Table("card", MODELS, card),
-    Table("twin", MODELS, twin, "no run has the entry “upmri, full images”; the next run can have it"),
     Table("steps", "docs/steps.md", run("steps.csv", BRAINS, RATES, STEPS), NOT_STORED + "steps.csv"),
     Table("paper-switches", "docs/steps.md", run("paper_switches.csv", BRAINS, RATES, SWITCHES),
           NOT_STORED + "paper_switches.csv"),

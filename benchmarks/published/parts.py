@@ -63,11 +63,12 @@ def _script(name: str, arguments: str, device: Literal["cpu", "cuda"], minutes: 
 R = "benchmarks/results"
 FIGURES = "docs/figures"
 PARTS = (
-    _benchmark("brain", ("benchmark_t1_4x.jpg", "benchmark_t1_8x.jpg", "benchmark_t2_8x.png")),
+    _benchmark("brain", ("benchmark_t1_4x.jpg", "benchmark_t1_8x.jpg", "benchmark_t2_8x.jpg")),
     _benchmark("cardiac"),
+    _benchmark("samplers", needs="weights of configs/brain/{ambient,gtf2m-times,robust-ssdu-denoising}.yaml"),
     _script("quality", "--device cuda", "cuda", None, "quality.json"),
     _benchmark("robustness"),
-    _benchmark("rates", ("rates_psnr.png", "rates_12x.png"), "weights of configs/brain/upmri-[48]x.yaml in models/"),
+    _benchmark("rates", needs="weights of configs/brain/upmri-[48]x.yaml in models/"),
     _benchmark("steps", needs="weights of configs/brain/step-*.yaml in models/"),
     _benchmark("paper_switches"),
     Part("timing", ("upmri benchmark configs/benchmark/brain.yaml -o results/timing --timing",), "cuda", None,
@@ -84,7 +85,7 @@ PARTS = (
          ("real_calibration.json",)),
     Part("real-brain", ("python examples/real_brain.py results/real_brain 12",), "cpu", None, (), "results/real_brain",
          ("real_regular.png", "real_calibration_and_random.png", "real_random_8x.png")),
-    Part("adaptation", ("python benchmarks/adaptation.py --device cuda --only cost site -o results/adaptation",),
+    Part("adaptation", ("python benchmarks/adaptation.py --device cuda --only cost -o results/adaptation",),
          "cuda", None, ("adaptation.json",), "results/adaptation"),
     Part("adaptation-cpu", ("python benchmarks/adaptation.py --device cpu --only cost --slices 1 "
                             "-o results/adaptation-cpu",),
@@ -94,6 +95,8 @@ PARTS = (
                          "python benchmarks/uncertainty_figures.py"),
          "cuda", 8, ("uncertainty.json",), "", ("draws_bands.png", "draws.png")),
     _script("bounds", "--slices 12 --samples 8 --device cuda", "cuda", None, "bounds.json"),
+    _script("bounds-lines", f"--part test --groups brain_t2_head brain_t1_head -o {R}/bounds_lines.json", "cpu", None,
+            "bounds_lines.json"),
     Part("lesions", ("python benchmarks/lesions.py --part test --device cuda --fresh",), "cuda", None,
          ("lesions.json",), "", ("lesions_images.png", "lesions_change.png", "lesions_real.png", "lesions_curves.png")),
     Part("refinement", (f"python benchmarks/refinement.py --part test --slices 8 --real 3 -o {R}/refinement.md",),

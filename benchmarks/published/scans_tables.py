@@ -97,9 +97,6 @@ def adapt(r: Results) -> str:
     alone = r.at("adaptation-cpu.json", "cost")
     slow = alone.get("second slice", alone.get("one slice"))["seconds"]
     volume = cost["volume of 32, simulated"]
-    site = r.at("adaptation.json", "site")
-    sites = [site[f"{rate}×"] for rate in (4, 6)]
-    new = sum(one["new scans"] for one in sites)
     rows = [
         ["one scan: two brains in vivo, 3×, 4×, 6×, 12 draws of lines each",
          f"**{show(mean(every), '+.2f')} dB** in the mean of {len(every)} (worst draw {show(min(every), '.2f')})", ""],
@@ -108,10 +105,6 @@ def adapt(r: Results) -> str:
          f"{cost['second slice']['seconds']:.1f} s on an {gpu}, {slow:.0f} s on two cores"],
         ["a volume of 32 slices of 256×216, simulated", f"{show(volume['gain'], '+.2f')} dB",
          f"{volume['seconds']:.1f} s on an {gpu}"],
-        [f"a site: FLAIR, 6 coils around the head, σ₀ = 0.05, simulated, {site['scans']} scans; {new} new scans of "
-         "another person, 4× · 6×",
-         f"{' · '.join(show(one['gain'], '+.2f') for one in sites)} dB (worst scan "
-         f"{' · '.join(show(one['worst'], '+.2f') for one in sites)})", f"{site['seconds']:.0f} s on an {gpu}"],
     ]  # fmt: skip
     return markdown(["", "gain in PSNR", "time"], rows)
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from statistics import mean
 
 from published.certainty_tables import BOUNDS, DIAMETERS, DRAWS, LESIONS, RATIOS
-from published.methods_tables import BRAINS, GROUPS, OURS, RATES, SENSE, SHORT, TWIN, entries, lead, value
-from published.results import MissingResultError, Results
+from published.methods_tables import BRAINS, GROUPS, OURS, RATES, SENSE, SHORT, entries, lead, value
+from published.results import Results
 from published.scans_tables import (
     ADAPTED,
     REFINED,
@@ -60,13 +60,6 @@ def gains(r: Results) -> list[float]:
     return ends([lead(r, SENSE, group, rate)[0] for group in GROUPS for rate in RATES])
 
 
-def twin(r: Results) -> list[float]:
-    """How far `upmri` is behind the same network with full images."""
-    if value(r, TWIN, BRAINS[0], 4.0) is None:
-        raise MissingResultError(f"no run has the entry {TWIN!r}")
-    return ends([-lead(r, TWIN, group, rate)[0] for group in BRAINS for rate in RATES])
-
-
 def rows(r: Results, entry: str, groups: Sequence[str] = BRAINS) -> list[float]:
     """PSNR by group, 4× and 8×."""
     return [value(r, entry, group, rate) for group in groups for rate in RATES]
@@ -79,8 +72,9 @@ def true_maps(r: Results) -> list[float]:
 
 
 def seconds(r: Results) -> list[float]:
-    """Seconds of training of the weights `brain`, both parts, and of `cardiac`."""
-    parts = [r.card("brain", "training", "begun with", "training", "seconds"), r.card("brain", "training", "seconds")]
+    """Seconds of training of the weights `brain`, all three parts, and of `cardiac`, which began with two of them."""
+    before = ("begun with", "training")
+    parts = [r.card("brain", "training", *before * count, "seconds") for count in range(3)]
     return [sum(parts), r.card("cardiac", "training", "seconds")]
 
 
@@ -143,10 +137,23 @@ def adapted_range(r: Results) -> list[float]:
     return [*ends([mean(cell) for cell in cells]), len(each), -min(each)]
 
 
+def regular_bounds(r: Results) -> list[float]:
+    """Bounds on PSNR with regular lines at 8×: how many hold, of how many, and the largest excess."""
+    where = {"kind": "regular", "rate": 8}
+    hold, count, excesses = (r.all("bounds_lines.json", name, **where) for name in ("hold", "count", "excesses"))
+    return [sum(hold), sum(count), -min(value for values in excesses for value in values if value is not None)]
+
+
+def adapted_up_to_six(r: Results) -> list[float]:
+    """Least and largest mean gain of adaptation at 3×, 4× and 6×, along the usual axis."""
+    return ends([mean(cell) for cells in adaptation_gains(r).values() for cell in cells])
+
+
 def adapted_losses(r: Results) -> list[float]:
-    """Number of draws along the usual axis; least and largest loss of those that lost."""
+    """Number of draws along the usual axis and of those that lost; their least and largest loss."""
     each = [gain for cell in adapted(r, ("phase",)) for gain in cell]
-    return [len(each), *ends([-gain for gain in each if gain < 0])]
+    lost = [-gain for gain in each if gain < -0.005]  # below is the difference between devices
+    return [len(each), len(lost), *ends(lost)]
 
 
 def partial(r: Results, method: str, name: str) -> list[float]:
