@@ -152,6 +152,45 @@ def test_it_depends_neither_on_seeds_nor_on_whether_gradients_are_on(problem, ne
     assert made.gains == again.gains
 
 
+def changed_kernels(before, after):
+    """Singular values of the change of each kernel, as a matrix (outputs, inputs · kernel), by the largest one."""
+    for own, new in zip(before.parameters(), after.parameters(), strict=True):
+        if own.ndim > 1:
+            values = torch.linalg.svdvals((new.double() - own.double()).flatten(1))
+            yield values / values[0]
+
+
+@pytest.mark.parametrize("rank", [1, 2])
+def test_changes_of_low_rank(problem, network, rank):
+    """Kernels change by matrices of this rank, and everything else freely; no kernel stays as it was."""
+    plan = replace(PLAN, weights="low-rank", rank=rank, rate=1e-2, patience=10**6)
+    made = adapt(problem, network, replace(plan, average=0.0))
+    assert made.steps > 1
+    kernels = [values for values in changed_kernels(network, made.network) if len(values) > rank]
+    assert len(kernels) > 4
+    for values in kernels:
+        assert values[:rank].min() > 1e-3
+        assert values[rank:].max() < 1e-4  # rounding of weights in single precision
+    for before, after in zip(network.parameters(), made.network.parameters(), strict=True):
+        assert not torch.equal(before, after)
+
+
+def test_an_average_of_changes_of_low_rank_is_nearly_one(problem, network):
+    """The mean of products is no product of this rank, but the factors of successive steps differ little."""
+    made = adapt(problem, network, replace(PLAN, weights="low-rank", rank=2, patience=10**6))
+    assert made.steps > 1
+    for values in changed_kernels(network, made.network):
+        assert values[2:].norm() < 0.01 * values.norm()
+
+
+def test_all_weights(problem, network):
+    """Without a limit on the rank, changes of kernels have more than that of the default plan."""
+    made = adapt(problem, network, replace(PLAN, weights="all"))
+    assert made.steps > 0
+    ranks = [int((values > 1e-3).sum()) for values in changed_kernels(network, made.network)]
+    assert max(ranks) > AdaptationPlan().rank == 4
+
+
 def test_few_weights(problem, network):
     made = adapt(problem, network, replace(PLAN, weights="few", rate=0.03))
     assert made.steps > 0
@@ -188,7 +227,7 @@ def test_slices_with_too_few_lines_are_left_out(problem, network):
     assert adapt(problem.restrict(part), network, replace(PLAN, steps=1)).slices == 2
 
 
-@pytest.mark.parametrize("name", ["steps", "batch", "every", "patience", "rate", "held_out", "warmup"])
+@pytest.mark.parametrize("name", ["steps", "batch", "every", "patience", "rate", "held_out", "warmup", "rank"])
 def test_settings_are_checked(name):
     with pytest.raises(InputError) as error:
         AdaptationPlan(**{name: 0})

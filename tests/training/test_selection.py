@@ -94,3 +94,18 @@ def test_patterns_of_points_are_drawn_by_their_names():
         assert torch.equal(points, draw_lines(selection, 40, 4.0, 3, height=48))
     kinds = [len(draw_lines(Selection(lines="mixed"), 40, 4.0, seed, height=48)) for seed in range(64)]
     assert 20 <= kinds.count(1) <= 44
+
+
+def test_with_both_a_third_of_the_slices_have_equispaced_lines_and_the_others_random_ones():
+    both, random, even = (Selection(lines=name, acs={4: 12}) for name in ("both", "random", "equispaced"))
+    kinds = []
+    for seed in range(300):
+        lines = draw_lines(both, 96, 4.0, seed)
+        assert torch.equal(lines, draw_lines(both, 96, 4.0, seed))
+        kinds.append(torch.equal(lines, draw_lines(even, 96, 4.0, seed)))
+        assert kinds[-1] or torch.equal(lines, draw_lines(random, 96, 4.0, seed))
+    assert 75 <= sum(kinds) <= 125  # 100 ± 3 standard deviations
+    # The kind of a slice is the same at every acceleration, also at one where it has other lines.
+    for seed in range(20):
+        lines = draw_lines(both, 96, 8.0, seed)
+        assert torch.equal(lines, draw_lines(even if kinds[seed] else random, 96, 8.0, seed))

@@ -1,5 +1,6 @@
 """The benchmarks of the project can be read, and there is a training configuration for all weights they need."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -41,17 +42,33 @@ def test_every_row_can_be_trained(path, trained):
         assert trained[Path(model).stem] == owner
 
 
-def test_the_brain_has_every_method():
-    rows = {entry.method for entry in read_config(CONFIGS / "benchmark" / "brain.yaml").entries}
+def test_brains_have_every_method_with_those_of_many_evaluations_apart():
+    once, drawn = ({entry.method for entry in read_config(CONFIGS / "benchmark" / f"{name}.yaml").entries}
+                   for name in ("brain", "samplers"))  # fmt: skip
     # Methods over time need series. GRAPPA has a benchmark of its own.
-    over_time = {name for name in method_names() if find_method(name).dynamic}
-    assert rows == set(method_names()) - over_time - {"grappa"}
+    methods = {name for name in method_names() if not find_method(name).dynamic} - {"grappa"}
+    many = {name for name in methods if find_method(name).evaluations > 1}
+    assert once == methods - many
+    # With a network that takes as long, and the default beside them.
+    assert drawn == many | {"robust-ssdu", "upmri"}
+
+
+def test_what_draws_is_measured_on_some_of_the_same_scans():
+    """Slices of a limit are spread evenly: those of a third of the limit are among them."""
+    all_of, some = (read_config(CONFIGS / "benchmark" / f"{name}.yaml") for name in ("brain", "samplers"))
+    for group, part in zip(all_of.groups, some.groups, strict=True):
+        assert part == replace(group, limit=part.limit)
+        assert group.limit % part.limit == 0
+    assert some.accelerations == all_of.accelerations
+    assert set(some.maps) <= set(all_of.maps)
+    assert (some.seed, some.draws) == (all_of.seed, all_of.draws)
 
 
 def test_what_draws_has_one_draw_and_the_mean_of_eight():
-    entries = read_config(CONFIGS / "benchmark" / "brain.yaml").entries
+    entries = read_config(CONFIGS / "benchmark" / "samplers.yaml").entries
     for method in ("ddnm", "dds", "dps", "ot-ode", "pnp-flow", "ambient"):
         found = [entry for entry in entries if entry.method == method]
+        assert found
         for one, eight in zip(found[::2], found[1::2], strict=True):
             assert eight.settings == one.settings | {"samples": 8}
             assert eight.evaluations == 8 * find_method(method).evaluations

@@ -1,0 +1,43 @@
+"""The mean of two files of weights."""
+
+import pytest
+import torch
+
+from upmri.methods.upmri_objective import UpmriObjective
+from upmri.weights.files import load_prior, save_weights
+
+OBJECTIVE = UpmriObjective(cascades=1, width=4)
+
+
+def write(path, value, objective=OBJECTIVE):
+    """Weights that all have this value."""
+    tensors = {name: torch.full_like(own, value) for name, own in objective.network().state_dict().items()}
+    card = {"name": path.stem, "about": f"about {path.stem}", "training": {"steps": 7}}
+    return save_weights(path, tensors, "upmri", objective, card)
+
+
+@pytest.mark.parametrize(("words", "share", "expected"), [((), 0.5, 2.0), (("--share", "0.25"), 0.25, 1.5)])
+def test_weights_are_averaged_and_the_card_says_so(tmp_path, words, share, expected):
+    from mean_weights import main
+
+    first, second = write(tmp_path / "first.safetensors", 1.0), write(tmp_path / "second.safetensors", 3.0)
+    out = tmp_path / "mean.safetensors"
+    main([str(first), str(second), *words, "-o", str(out)])
+    mean = load_prior(out)
+    assert all((weight == expected).all() for weight in mean.network.state_dict().values())
+    assert (mean.method, mean.objective) == ("upmri", OBJECTIVE)
+    assert mean.card["about"] == "about first"
+    averaged = {"first": "first", "second": "second", "share of the second": share}
+    assert mean.card["training"] == {"steps": 7, "mean": averaged}
+    for path, value in ((first, 1.0), (second, 3.0)):  # as they were
+        assert all((weight == value).all() for weight in load_prior(path).network.state_dict().values())
+
+
+def test_weights_of_another_network_are_no_mean(tmp_path):
+    from mean_weights import main
+
+    first = write(tmp_path / "first.safetensors", 1.0)
+    second = write(tmp_path / "second.safetensors", 3.0, UpmriObjective(cascades=1, width=5))
+    with pytest.raises(RuntimeError, match="size"):
+        main([str(first), str(second), "-o", str(tmp_path / "mean.safetensors")])
+    assert not (tmp_path / "mean.safetensors").exists()
