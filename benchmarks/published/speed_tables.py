@@ -74,7 +74,7 @@ def swept(r: Results, method: str, key: str = "psnr", factor: float = 1, **setti
         ]
         values = r.one(SWEEPS, key, method=method, rate=rate, noise_factor=factor, settings=settings) if rows else None
         cells.append("" if values is None else f"{mean(values):.1f}")
-    return " · ".join(cells)
+    return " · ".join(cells) if all(cells) else ""
 
 
 def paper(r: Results, null_noise: bool, steps: int = 10, iterations: int = 30) -> str:
