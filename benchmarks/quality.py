@@ -87,7 +87,7 @@ def main() -> None:
     parser.add_argument("--also", nargs="*", default=[], metavar="NAME=FILE", help="further weights to compare")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--workers", type=int, default=1)
-    parser.add_argument("--out", type=Path, default=RESULTS / "quality.json")
+    parser.add_argument("--out", type=Path, default=Path("quality.json"))
     options = parser.parse_args()
     models = dict(pair.split("=", 1) for pair in options.model)
     extra = dict(pair.split("=", 1) for pair in options.also)

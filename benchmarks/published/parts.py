@@ -66,7 +66,6 @@ PARTS = (
     _benchmark("brain", ("benchmark_t1_4x.jpg", "benchmark_t1_8x.jpg", "benchmark_t2_8x.jpg")),
     _benchmark("cardiac"),
     _benchmark("samplers", needs="weights of configs/brain/{ambient,gtf2m-times,robust-ssdu-denoising}.yaml"),
-    _script("quality", "--device cuda", "cuda", None, "quality.json"),
     _benchmark("robustness"),
     _benchmark("rates", needs="weights of configs/brain/upmri-[48]x.yaml in models/"),
     _benchmark("steps", needs="weights of configs/brain/step-*.yaml in models/"),
