@@ -1,5 +1,7 @@
 """The mean of two files of weights."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -12,7 +14,7 @@ OBJECTIVE = UpmriObjective(cascades=1, width=4)
 def write(path, value, objective=OBJECTIVE):
     """Weights that all have this value."""
     tensors = {name: torch.full_like(own, value) for name, own in objective.network().state_dict().items()}
-    card = {"name": path.stem, "about": f"about {path.stem}", "training": {"steps": 7}}
+    card = {"name": path.stem, "about": f"about {path.stem}", "training": {"steps": 7}, "spread": {"gain": [1.0]}}
     return save_weights(path, tensors, "upmri", objective, card)
 
 
@@ -29,15 +31,18 @@ def test_weights_are_averaged_and_the_card_says_so(tmp_path, words, share, expec
     assert mean.card["about"] == "about first"
     averaged = {"first": "first", "second": "second", "share of the second": share}
     assert mean.card["training"] == {"steps": 7, "mean": averaged}
+    assert "spread" not in mean.card
     for path, value in ((first, 1.0), (second, 3.0)):  # as they were
         assert all((weight == value).all() for weight in load_prior(path).network.state_dict().values())
 
 
-def test_weights_of_another_network_are_no_mean(tmp_path):
+@pytest.mark.parametrize("change", [{"width": 5}, {"cascades": 2}, {"levels": 2}])
+def test_weights_of_another_network_are_no_mean(tmp_path, capsys, change):
     from mean_weights import main
 
     first = write(tmp_path / "first.safetensors", 1.0)
-    second = write(tmp_path / "second.safetensors", 3.0, UpmriObjective(cascades=1, width=5))
-    with pytest.raises(RuntimeError, match="size"):
+    second = write(tmp_path / "second.safetensors", 3.0, replace(OBJECTIVE, **change))
+    with pytest.raises(SystemExit):
         main([str(first), str(second), "-o", str(tmp_path / "mean.safetensors")])
+    assert f"they differ in {next(iter(change))}" in capsys.readouterr().err
     assert not (tmp_path / "mean.safetensors").exists()

@@ -58,7 +58,8 @@ class AdaptationPlan:
         Number of slices in a step: different ones, or splits of the same slice.
     weights, rank
         Weights that are trained: ``all``; the ``few`` that are no kernels of convolutions (norms, biases, λ); or
-        ``low-rank``, these and changes of the kernels of this rank (:mod:`upmri.learning.low_rank_change`).
+        ``low-rank``, these and changes of the kernels of this rank (:mod:`upmri.learning.low_rank_change`), or nearly:
+        their moving average has a little more.
     average
         Decay of the moving average of the weights.
     every, patience
