@@ -2,8 +2,8 @@
 
     python benchmarks/mean_weights.py FIRST.safetensors SECOND.safetensors --share 0.25 -o OUT.safetensors
 
-The second file has this share. The card is that of the first, with what was averaged under ``training.mean`` and without
-its calibration: `calibrate.py` and `calibrate_bounds.py` add that of the mean.
+The second file has this share. The card is that of the first, with what was averaged under ``training.mean`` and
+without its calibration: `calibrate.py` and `calibrate_bounds.py` add that of the mean.
 """
 
 from __future__ import annotations

@@ -14,7 +14,12 @@ OBJECTIVE = UpmriObjective(cascades=1, width=4)
 def write(path, value, objective=OBJECTIVE):
     """Weights that all have this value."""
     tensors = {name: torch.full_like(own, value) for name, own in objective.network().state_dict().items()}
-    card = {"name": path.stem, "about": f"about {path.stem}", "training": {"steps": 7}, "spread": {"gain": [1.0]}}
+    card = {
+        "name": path.stem,
+        "about": f"about {path.stem}",
+        "training": {"steps": 7},
+        "spread": {"radius": [5.0], "gain": [1.0], "exponent": [0.3]},
+    }
     return save_weights(path, tensors, "upmri", objective, card)
 
 
