@@ -18,7 +18,7 @@ def write(path, value, objective=OBJECTIVE):
         "name": path.stem,
         "about": f"about {path.stem}",
         "training": {"steps": 7},
-        "spread": {"radius": [5.0], "gain": [1.0], "exponent": [0.3]},
+        "spread": {"radius": [5.0, 12.0], "gain": [1.0, 1.0], "exponent": [0.3, 0.3]},
     }
     return save_weights(path, tensors, "upmri", objective, card)
 
