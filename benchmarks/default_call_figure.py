@@ -17,7 +17,7 @@ def table(cpu: dict[str, Any], gpu: dict[str, Any]) -> str:
     """All rows, with what was asked for."""
     call, batches, training = cpu["call"], gpu["batches"], gpu["training"]
     rows = [
-        ("whole default call, two cores / ten bare passes of the U-Net in fp32", call["over bare passes"], "1.5"),
+        ("whole default call, two cores / eight bare passes of the U-Net in fp32", call["over bare passes"], "1.5"),
         ("the same / BART, `ecalib` and `pics -R W` with 100 iterations, two threads", call["over BART"], "1.0"),
         ("H200, one slice alone, set-up included, operator new [ms]", batches["ms a slice, 1"], "8"),
         ("H200, batches of 8 [ms a slice]", batches["ms a slice, 8"], "3.5"),
