@@ -17,8 +17,8 @@ the first is in doubt:
   shows how sure the result is.
 
 Of more than a hundred rules these weights, the 0.2 dB and the 1.5 standard errors did best on 60 simulated scans of
-validation people, where they were chosen. On new draws (``benchmarks/results/choice.md``) none of 48 brains got other
-weights; against the better choice brains lost up to 0.08 dB in the mean, and hearts 0.14 dB at 4× and 0.49 dB at 8×.
+validation people, where they were chosen. On new draws (``benchmarks/results/choice.md``) none of 16 brains got other
+weights, and 2 of 8 hearts got ``cardiac``; against the better choice hearts lost 0.3 dB at 4× and 0.4 dB at 8×.
 """
 
 from __future__ import annotations
