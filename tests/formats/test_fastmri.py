@@ -238,7 +238,7 @@ def test_a_header_in_an_array_of_one_is_read(tmp_path, kspace):
 @pytest.mark.parametrize(
     ("offset", "value"),
     [
-        (0, b"XXXX"),
+        (0, b"ABCD"),
         (4, b"\2"),
         (8, bytes(8)),
         (8, b"\xff" * 8),

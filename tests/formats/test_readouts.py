@@ -39,6 +39,9 @@ class Lines(ReadoutSource):
         count = int(self._table.samples[rows[0]])
         return np.broadcast_to((rows + 1)[:, None, None], (len(rows), 2, count)).astype(np.complex64)
 
+    def _fetch_navigators(self, number):
+        return self._fetch(number)
+
     def _fetch_noise(self, count):  # noqa: ARG002
         return self._noise
 

@@ -65,9 +65,9 @@ class LineSource(Source):
     def _fetch(self, rows: Ints) -> NDArray[np.complex64]:
         """Read these readouts of the table, all of the same length: (readout, coil, sample)."""
 
+    @abstractmethod
     def _fetch_navigators(self, number: Ints) -> NDArray[np.complex64]:
         """Read these reference readouts by their numbers in the file, all of the same length."""
-        raise NotImplementedError
 
     def _batches(self, rows: Ints) -> Iterator[tuple[Tensor, Tensor]]:
         """Read readouts and lay them on the grid: (readout, coil, sample with oversampling), and their cells."""
