@@ -56,25 +56,29 @@ def _benchmark(name: str, figures: tuple[str, ...] = (), needs: str = "") -> Par
     return Part(name, (command,), "cuda", None, files, f"results/{name}", figures, needs)
 
 
-def _script(name: str, arguments: str, device: Literal["cpu", "cuda"], minutes: int | None, *files: str) -> Part:
-    return Part(name, (f"python benchmarks/{name.replace('-', '_')}.py {arguments}".strip(),), device, minutes, files)
+def _script(
+    name: str, arguments: str, device: Literal["cpu", "cuda"], minutes: int | None, *files: str, needs: str = ""
+) -> Part:
+    command = f"python benchmarks/{name.replace('-', '_')}.py {arguments}".strip()
+    return Part(name, (command,), device, minutes, files, needs=needs)
 
 
 R = "benchmarks/results"
 FIGURES = "docs/figures"
+LARGE = "weights that models/README.md brings back"
 PARTS = (
     _benchmark("brain", ("benchmark_t1_4x.jpg", "benchmark_t1_8x.jpg", "benchmark_t2_8x.jpg")),
     _benchmark("cardiac"),
-    _benchmark("samplers", needs="weights of configs/brain/{ambient,gtf2m-times,robust-ssdu-denoising}.yaml"),
+    _benchmark("samplers", needs=f"{LARGE}, and of configs/brain/{{ambient,gtf2m-times,robust-ssdu-denoising}}.yaml"),
     _benchmark("robustness"),
     _benchmark("rates", needs="weights of configs/brain/upmri-[48]x.yaml in models/"),
     _benchmark("steps", needs="weights of configs/brain/step-*.yaml in models/"),
-    _benchmark("paper_switches"),
+    _benchmark("paper_switches", needs=LARGE),
     Part("timing", ("upmri benchmark configs/benchmark/brain.yaml -o results/timing --timing",), "cuda", None,
          ("timing-h200.csv",), "results/timing"),
     Part("sweeps", ("python benchmarks/sweeps.py --device cuda",), "cuda", None, ("sweeps.json",), "",
-         ("sweeps_steps.png", "sweeps_iterations.png", "sweeps_noise.png")),
-    _script("paper-trends", "--noise 0 --device cpu", "cpu", None, "paper_trends.json"),
+         ("sweeps_steps.png", "sweeps_iterations.png", "sweeps_noise.png"), LARGE),
+    _script("paper-trends", "--noise 0 --device cpu", "cpu", None, "paper_trends.json", needs=LARGE),
     Part("real-scans", (f"python benchmarks/real_scans.py measure {R}/real_scans.jsonl --device cuda --fresh",
                         f"python benchmarks/real_scans.py tables {R}/real_scans.jsonl",
                         f"python benchmarks/real_scans.py pictures {FIGURES} --only sense l1-wavelet modl varnet upmri "
@@ -92,7 +96,7 @@ PARTS = (
     Part("uncertainty", ("python benchmarks/uncertainty.py --device cuda --lines 8",
                          "python benchmarks/uncertainty.py --device cuda --methods ddnm dds --slices 2 --samples 6",
                          "python benchmarks/uncertainty_figures.py"),
-         "cuda", 8, ("uncertainty.json",), "", ("draws_bands.png", "draws.png")),
+         "cuda", 8, ("uncertainty.json",), "", ("draws_bands.png", "draws.png"), LARGE),
     _script("bounds", "--slices 12 --samples 8 --device cuda", "cuda", None, "bounds.json"),
     _script("bounds-lines", f"--part test --groups brain_t2_head brain_t1_head -o {R}/bounds_lines.json", "cpu", None,
             "bounds_lines.json"),

@@ -17,7 +17,7 @@ ARCHIVE = (ROOT / "PKG-INFO").exists()
 
 @pytest.mark.skipif(ARCHIVE, reason="the source archive has no weights for comparison")
 def test_they_are_small_enough_to_be_kept():
-    assert 0 < sum(path.stat().st_size for path in FILES) < 64 * 2**20
+    assert 0 < sum(path.stat().st_size for path in FILES) < 12 * 2**20
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
