@@ -208,13 +208,12 @@ class _Training:
         self._network = copy.deepcopy(network).requires_grad_(False)
         self.averaged = copy.deepcopy(self._network)
         self._weights: list[Tensor] = list(self._network.parameters())
-        kernels = [weight for weight in self._weights if weight.ndim > 1]
         few = [weight for weight in self._weights if weight.ndim <= 1]
-        for weight in few if plan.weights == "few" else self._weights:
+        kernels = [weight for weight in self._weights if weight.ndim > 1 and plan.weights != "few"]
+        for weight in (*few, *kernels):
             weight.requires_grad_(True)
         self._change = LowRankChange(kernels, plan.rank) if plan.weights == "low-rank" else None
-        changed = self._change.factors if self._change else kernels if plan.weights == "all" else []
-        self._trained = [*few, *changed]
+        self._trained = [*few, *(kernels if self._change is None else self._change.factors)]
         self._passes = ShortPasses(self._network) if trains_in_16_bits(problem.device) else None
         self._optimiser = torch.optim.Adam(self._trained, lr=plan.rate, foreach=True)
         self._step = 0
