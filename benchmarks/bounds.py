@@ -1,6 +1,6 @@
 """How often the bounds of `upmri` hold, on people who are neither in the training data nor in the calibration.
 
-The scans of `quality.py` (simulated, 16 coils, σ₀ = 0.01, 4× and 8×), with ESPIRiT maps and with true maps. For each
+The scans of `people.py` (simulated, 16 coils, σ₀ = 0.01, 4× and 8×), with ESPIRiT maps and with true maps. For each
 confidence: the share of held-out lines below their bound, and of the lines that were not acquired (with noise, as the
 simulation knows them); the share of slices whose PSNR and SSIM are above their bounds, and by how much in the median;
 the share of pixels of the object in their interval. Slices that get no bound are counted, and left out of the rest but
@@ -25,9 +25,8 @@ import torch
 
 import upmri
 from ahead import in_processes
-from calibrate_bounds import slices
+from people import GROUPS, RESULTS, simulate, slices
 from provenance import record
-from quality import GROUPS, RESULTS, simulate
 from upmri.core.device import pick_device
 from upmri.core.similarity import psnr, ssim
 from upmri.learning.conformal import CONFIDENCES

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import torch
 
-from quality import GROUPS, scans
+from people import GROUPS, scans
 from upmri.core.device import pick_device
 from upmri.learning.spread import fit_spread
 from upmri.methods.upmri_objective import mean_image

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import random
 import time
 from collections.abc import Iterator, Sequence
@@ -27,6 +26,7 @@ import torch
 from torch import Tensor
 
 from ahead import in_processes
+from people import slices
 from upmri.core.device import pick_device
 from upmri.core.scan import Scan
 from upmri.formats import load_images
@@ -54,19 +54,6 @@ TOGETHER = 8  # slices of one size on an accelerator
 
 Job = tuple[Path, int, Any, int]
 """File, slice, anatomy and turn."""
-
-
-def slices(group: str, part: str, count: int) -> list[tuple[Path, int]]:
-    """Slices spread evenly over the people of a part."""
-    folder = Path(os.environ["UPMRI_DATA"]) / "anatomies"
-    people = json.loads((folder / "splits.json").read_text())[group][part]
-    found = [
-        (path, index)
-        for path in (folder / group / f"{name}.npz" for name in people)
-        for index in range(len(load_images(path)))
-    ]
-    count = min(count, len(found))
-    return [found[k * len(found) // count] for k in range(count)]
 
 
 def scan_of(job: Job) -> Scan:

@@ -1,9 +1,9 @@
 """Where a result comes from: command, commit, weights, device and versions, beside every file in `results/`.
 
     from provenance import record
-    record(RESULTS / "quality.json", weights=["brain", "cardiac"], device="auto")
+    record(RESULTS / "bounds.json", weights=["brain", "cardiac"], device="auto")
 
-writes `results/provenance/quality.json.json`. Every benchmark calls it after it has written a file; `reproduce.py` puts
+writes `results/provenance/bounds.json.json`. Every benchmark calls it after it has written a file; `reproduce.py` puts
 it into `manifest.json`. What cannot be known is null. Where there is no git, `UPMRI_COMMIT` names the commit.
 """
 

@@ -23,8 +23,8 @@ import numpy as np
 import torch
 
 import upmri
+from people import GROUPS, scans
 from provenance import record
-from quality import GROUPS, scans
 from upmri.core.device import pick_device
 from upmri.evaluation.benchmark.text_tables import markdown_table
 from upmri.evaluation.metrics import psnr

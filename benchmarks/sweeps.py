@@ -26,8 +26,8 @@ from typing import Any
 import torch
 
 import upmri
+from people import RESULTS, mean
 from provenance import record
-from quality import RESULTS, mean
 from upmri.core.device import pick_device
 from upmri.evaluation.benchmark.cases import Task
 from upmri.evaluation.benchmark.plan import Group

@@ -1,6 +1,6 @@
 """Draws and standard deviations of `upmri` and of diffusion models, on people who are not in the training data.
 
-The scans of `quality.py`, 4× and 8×, with the true maps and with ESPIRiT maps. For every group, rate and kind of maps:
+The scans of `people.py`, 4× and 8×, with the true maps and with ESPIRiT maps. For every group, rate and kind of maps:
 
 - bands: half the mean squared difference of two draws over the squared error of the mean, by band of |k| (below 8, 8 to
   16, 16 to 32, 32 to 48, above; 1 is right), and the same on lines that were not input, without the truth;
@@ -30,8 +30,8 @@ import torch
 from torch import Tensor
 
 import upmri
+from people import GROUPS, RESULTS, scans
 from provenance import record
-from quality import GROUPS, RESULTS, scans
 from upmri.core.device import pick_device
 from upmri.learning.bootstrap import deviation
 from upmri.learning.draw_test import BandTest, on_held_out, on_sampled, on_truth

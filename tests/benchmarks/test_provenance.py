@@ -10,17 +10,17 @@ import upmri
 def test_what_is_recorded(tmp_path, monkeypatch):
     import provenance
 
-    result = tmp_path / "quality.json"
+    result = tmp_path / "bounds.json"
     result.write_text("{}")
-    monkeypatch.setattr("sys.argv", [str(provenance.ROOT / "benchmarks" / "quality.py"), "--slices", "2"])
+    monkeypatch.setattr("sys.argv", [str(provenance.ROOT / "benchmarks" / "bounds.py"), "--slices", "2"])
     monkeypatch.setenv("UPMRI_COMMIT", "abc")
     path = provenance.record(result, ["brain"], "cpu", seed=3)
-    assert path == tmp_path / "provenance" / "quality.json.json"
+    assert path == tmp_path / "provenance" / "bounds.json.json"
     found = provenance.read(result)
     assert found == json.loads(path.read_text("utf-8"))
     weights = Path(upmri.__file__).parent / "weights" / "brain.safetensors"
     assert found["weights"] == {"brain": hashlib.sha256(weights.read_bytes()).hexdigest()}
-    assert found["command"] == "python benchmarks/quality.py --slices 2"
+    assert found["command"] == "python benchmarks/bounds.py --slices 2"
     assert (found["commit"], found["seed"]) == ("abc", 3)
     assert found["sha256"] == hashlib.sha256(b"{}").hexdigest()
     assert found["device"].startswith("CPU")

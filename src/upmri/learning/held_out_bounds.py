@@ -37,7 +37,7 @@ FEWEST = 4
 _RANGE, _SLACK = 2.576, 0.1
 # Smallest 1 − SSIM, and mean squared error relative to the peak: below is rounding.
 _LEAST = 1e-6
-# Predictors of PSNR and SSIM: cards of before the noise of acquired lines was one have the first four.
+# Numbers of predictors of PSNR and SSIM: cards of earlier versions lack the last one, with the noise of acquired lines.
 _PREDICTORS = (4, 5)
 
 
