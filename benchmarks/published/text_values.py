@@ -71,13 +71,6 @@ def true_maps(r: Results) -> list[float]:
     return [min(found[:2]), found[2]]
 
 
-def seconds(r: Results) -> list[float]:
-    """Seconds of training of the weights `brain`, all three parts, and of `cardiac`, which began with two of them."""
-    before = ("begun with", "training")
-    parts = [r.card("brain", "training", *before * count, "seconds") for count in range(3)]
-    return [sum(parts), r.card("cardiac", "training", "seconds")]
-
-
 def trained(r: Results, entry: str, rates: Sequence[float]) -> list[float]:
     """PSNR of weights trained at one rate, T2 heads."""
     return [r.one("rates.csv", "psnr mean", entry=entry, group="T2 head", acceleration=rate) for rate in rates]
@@ -137,11 +130,21 @@ def adapted_range(r: Results) -> list[float]:
     return [*ends([mean(cell) for cell in cells]), len(each), -min(each)]
 
 
-def regular_bounds(r: Results) -> list[float]:
-    """Bounds on PSNR with regular lines at 8×: how many hold, of how many, and the largest excess."""
-    where = {"kind": "regular", "rate": 8}
-    hold, count, excesses = (r.all("bounds_lines.json", name, **where) for name in ("hold", "count", "excesses"))
-    return [sum(hold), sum(count), -min(value for values in excesses for value in values if value is not None)]
+def line_bounds(r: Results, kinds: Sequence[str], rates: Sequence[float]) -> tuple[int, int, float]:
+    """Bounds on PSNR for some lines and rates: how many hold, of how many, and the largest excess in dB."""
+    hold, count, excesses = (
+        [value for kind in kinds for rate in rates for value in r.all("bounds_lines.json", name, kind=kind, rate=rate)]
+        for name in ("hold", "count", "excesses")
+    )
+    return sum(hold), sum(count), -min(value for values in excesses for value in values)
+
+
+def holding_bounds(r: Results) -> list[float]:
+    """Number of bounds that all hold: all lines at 2× and 4×, random lines at 8×."""
+    found = [line_bounds(r, ("regular", "random"), (2, 4)), line_bounds(r, ("random",), (8,))]
+    if any(hold < count for hold, count, _ in found):
+        raise LookupError("bounds_lines.json: the page says that all of these bounds hold, and some do not")
+    return [count for _, count, _ in found]
 
 
 def adapted_up_to_six(r: Results) -> list[float]:

@@ -20,7 +20,6 @@ UNSOURCED: list[dict[str, str]] = [
         ("docs/models.md", "gains of the second and third shares of means of weights, and of other steps", TRIALS),
         ("docs/train.md", "gains of averages and of the weights of a step", TRIALS),
         ("docs/adapt.md", "a site with FLAIR that did not gain", PRINTED),
-        ("docs/bounds.md", "at 2× and 4×, and random lines at 8×: all hold", "bounds_lines.json, as the next number"),
         ("docs/benchmark.md", "`upmri`, shipped, at 10× and 12×", TRIALS),
         ("docs/models.md", "number of people, share of contrasts and fat", "facts of the configurations"),
         (
