@@ -37,6 +37,7 @@ NOT_RUN = {
     r"make ": "builds environments; CI runs it",
     r"pip |python3? -m venv|pip": "changes the environment",
     r"docker |ssh |open ": "needs another program",
+    r"git ": "needs the history, which a copy of the files does not have",
     r"sbatch |job=|srun ": "needs Slurm; tests/cluster runs the commands of its jobs",
     r".*--cluster ": "needs a cluster; tests/cluster runs it on this machine",
     r"torchrun ": "needs several processes; tests/training runs it",
