@@ -71,9 +71,9 @@ def complete(
 
     Without a model, ``upmri`` compares the available weights on held-out lines of a small part of the problem
     (:mod:`upmri.learning.preference`), where its operator has lines. The first available weights are the usual ones
-    (``brain``); others replace them only if they predict these lines better, beyond 0.2 dB and 1.5 standard errors. The
-    fact ``held_out_lead`` has the lead of the chosen weights over each of the others, in dB. Other methods take their
-    only available weights.
+    (``brain``); others replace them only if they predict these lines better, beyond 1.5 standard errors. The fact
+    ``held_out_lead`` has the lead of the chosen weights over each of the others, in dB. Other methods take their only
+    available weights.
 
     With ``check`` the method is tested on held-out lines of the problem: the gain over SENSE in dB is the fact
     ``held_out_gain``. Below 0 the scan is unlike the training data.
