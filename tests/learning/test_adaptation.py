@@ -23,7 +23,7 @@ PLAN = AdaptationPlan(steps=12, rate=3e-3, warmup=2, batch=2, average=0.5, every
 
 @pytest.fixture(scope="module")
 def problem():
-    return Problem.from_scan(simulate(image((32, 32)).expand(3, -1, -1), coils=4, acceleration=2))
+    return Problem.from_scan(simulate(image((32, 40)).expand(3, -1, -1), coils=4, acceleration=2))
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +49,7 @@ def same(a, b):
 
 @torch.no_grad()
 def held_out_errors(network, problem, one_of):
-    lines, usable = spread_lines(problem, one_of, 6)
+    lines, usable = spread_lines(problem, one_of, 12)
     assert usable == [0, 1, 2]
     test = HeldOut.split(problem, lines)
     return unit_errors(mean_image(for_inference(network), test.inputs), test.lines)
@@ -213,7 +213,7 @@ def test_steps_are_reported_with_the_gain_so_far(problem, network):
 
 
 def test_too_few_lines_are_a_warning(network):
-    scan = simulate(image((32, 32)), coils=4, acceleration=2, acs=12)  # four lines outside
+    scan = simulate(image((32, 40)), coils=4, acceleration=2, acs=9)  # eleven lines outside
     with pytest.warns(UserWarning, match="held out"):
         made = adapt(Problem.from_scan(scan), network)
     assert made.network is network
@@ -222,8 +222,8 @@ def test_too_few_lines_are_a_warning(network):
 
 def test_slices_with_too_few_lines_are_left_out(problem, network):
     part = problem.lines.clone()
-    part[1, :, :10] = False
-    part[1, :, 22:] = False
+    part[1, :, :4] = False
+    part[1, :, 36:] = False
     assert adapt(problem.restrict(part), network, replace(PLAN, steps=1)).slices == 2
 
 

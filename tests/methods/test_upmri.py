@@ -261,7 +261,7 @@ def test_validation_evaluates_the_network_once_at_t_1(scan):
 @pytest.fixture(scope="module")
 def lined():
     """A scan with lines to hold out."""
-    return upmri.simulate(upmri.demo.brain()[:2, ::3, ::3], coils=4, acceleration=2, acs=6, noise=0.02)
+    return upmri.simulate(upmri.demo.brain()[:2, ::3, ::3], coils=4, acceleration=2, acs=4, noise=0.02)
 
 
 @pytest.fixture(scope="module")
