@@ -119,8 +119,8 @@ def maps(r: Results) -> str:
                 lines = [one for one in r.distinct("maps.json", "lines") if one.startswith(kind)]
                 where = [{"scan": scan, "lines": one, "method": method} for one in lines]
                 found = [r.one("maps.json", "difference", **at) for at in where]
-                ends = [f(found) for f in (min, max)]
-                cells.append(" to ".join(show(end, "+.1f") for end in ends))
+                ends = [show(end, "+.1f") for end in (min(found), max(found))]
+                cells.append(" to ".join(dict.fromkeys(ends)))
             rows.append([f"{scan}, {kind}", *cells])
     return markdown(["scan, lines", "`sense`", "`upmri`"], rows)
 
