@@ -8,8 +8,8 @@ the coils smooth, so that no copy of the object remains mixed in; the last one a
 
 The object is where these images stand out from the air and where ESPIRiT, on calibration lines predicted with them,
 finds a signal. The maps are those of ESPIRiT on lines predicted inside of it: they reach to the edge of the object,
-which images with few coils show too narrow. The settings were chosen on simulated validation scans (heads without and with skull, 7 to 16
-coils, σ₀ from 0.003 to 0.03, every second line and as many random ones).
+which images with few coils show too narrow. The settings were chosen on simulated validation scans (heads without and
+with skull, 7 to 16 coils, σ₀ from 0.003 to 0.03, every second line and as many random ones).
 """
 
 from __future__ import annotations
