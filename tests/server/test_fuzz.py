@@ -14,7 +14,7 @@ import pytest
 from upmri.server import wire
 from upmri.server.wire import EndedError, Kind
 
-QUICK, MANY = 100, 1000
+QUICK, MANY = 40, 1000
 
 
 def mutate(parts: list[bytes], draw: random.Random) -> bytes:
