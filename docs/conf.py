@@ -142,13 +142,15 @@ sphinx_gallery_conf = {
 
 _EXAMPLE = re.compile(r"\]\(\.\./examples/(\w+)\.py\)")
 _OUTSIDE = re.compile(r"\[([^\]]+)\]\(\.\./([^)]+)\)")
+_ENCLOSED = re.compile(rf"\({_OUTSIDE.pattern}\)")
 _PAIR = re.compile(r"(?<=\d) · (?=\d)")
 
 
 def _link(app: Sphinx, docname: str, source: list[str]) -> None:  # noqa: ARG001
     """Link scripts to the gallery, name other files of the repository, and keep pairs of numbers in one line."""
     text = _EXAMPLE.sub(r"](gallery/\1.rst)", source[0])
-    source[0] = _PAIR.sub("\u00a0·\u00a0", _OUTSIDE.sub(r"\1 (`\2`)", text))
+    text = _OUTSIDE.sub(r"\1 (`\2`)", _ENCLOSED.sub(r"(\1: `\2`)", text))
+    source[0] = _PAIR.sub("\u00a0·\u00a0", text)
 
 
 _LITERAL = re.compile(r"(``.*?``|`[^`]*`)")
