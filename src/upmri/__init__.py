@@ -2,15 +2,21 @@
 
 The functions and classes that most users need are attributes of this module, and so are the packages behind them
 (``upmri.physics``, ``upmri.methods``, …). Everything is imported on first use: ``import upmri`` loads no torch.
+
+Unless ``OMP_WAIT_POLICY`` is set, it becomes ``PASSIVE``, which torch reads when it is imported afterwards: on a
+machine that is busy with other work, threads that spin while they wait make a reconstruction ten times as slow.
 """
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from upmri.core import ports
 from upmri.core.version import __version__
+
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 if TYPE_CHECKING:
     from upmri import methods

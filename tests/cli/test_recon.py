@@ -395,7 +395,46 @@ def test_adaptation_is_for_each_scan(run, tmp_path, monkeypatch):
     assert result["settings"]["adapt"] is True
     assert made["slices"] == 2
     assert made["gain"] >= 0
-    assert f"({made['gain']:+.2f} dB on held-out lines)" in run(*words).stdout
+    shown = run(*words).stdout
+    assert (f"({made['gain']:+.2f} dB on held-out lines)" if made["steps"] else "not adapted (no gain") in shown
+
+
+def test_a_scan_with_too_few_lines_is_said_not_to_be_adapted(run, tmp_path):
+    upmri.simulate(upmri.demo.brain()[:1], coils=4, acceleration=8, acs=5).save(tmp_path / "few.h5")
+    done = run("recon", "few.h5", "--adapt", "--adapt-steps", "2", "--device", "cpu")
+    assert "no slice has 12 lines" in done.stderr
+    assert ", not adapted (too few lines)" in done.stdout
+    assert "steps: are those of each draw" in run("recon", "few.h5", "--adapt", "--steps", "2", code=2).stderr
+
+
+def test_few_calibration_lines_are_named(run, tmp_path):
+    for lines, few in ((7, True), (8, False)):
+        scan = upmri.simulate(upmri.demo.brain()[:1], coils=4, acceleration=4, acs=lines)
+        replace(scan, maps=None).save(tmp_path / "scan.h5", overwrite=True)
+        done = run("recon", "scan.h5", "-m", "sense", "-o", "x.npy", "--overwrite")
+        assert ("only 7 calibration lines: the image can show wrong structure" in done.stdout) == few
+        assert ("only 7 calibration lines" in " ".join(run("info", "scan.h5").stdout.split())) == few
+
+
+def test_deviations_that_are_not_written_are_a_warning(run, tmp_path):
+    upmri.simulate(upmri.demo.brain()[:1, ::2, ::2], coils=4, acceleration=2).save(tmp_path / "small.h5")
+    words = ["recon", "small.h5", "--samples", "2", "--steps", "2", "--device", "cpu", "--overwrite"]
+    assert ".png has no place for standard deviations" in run(*words, "-o", "a.png").stderr
+    assert not run(*words, "-o", "a.h5").stderr
+
+
+def test_weights_that_differ_between_scans_are_counted(run, tmp_path, monkeypatch):
+    models = iter(["brain", "cardiac", "brain", "brain", "brain"])
+    monkeypatch.setattr(
+        "upmri.cli.recon_work.summary",
+        lambda _, out, __: {"out": str(out), "slices": 1, "method": "upmri", "seconds": 0.1,
+                                "settings": {"model": next(models)}},
+    )  # fmt: skip
+    for name in "abc":
+        upmri.simulate(upmri.demo.brain()[:1, ::3, ::3], coils=4, acceleration=2).save(tmp_path / f"{name}.h5")
+    *_, last = run("recon", "a.h5", "b.h5", "c.h5", "-m", "sense", "-o", "x/").stdout.splitlines()
+    assert last == "2 scans with brain, 1 scan with cardiac; --model takes the same weights for all"
+    assert "takes the same" not in run("recon", "a.h5", "b.h5", "-m", "sense", "-o", "y/").stdout
 
 
 def test_partial_fourier_is_named_and_can_be_switched_off(run, tmp_path):

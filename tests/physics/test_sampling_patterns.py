@@ -44,3 +44,10 @@ def test_lines():
     part = torch.ones(1, 80)
     part[:, 60:] = 0
     assert describe_mask(part, 96) == "lines 0 to 59 of 80"
+    lines = equispaced(80, 2, 0)
+    lines[:, 78:] = 0
+    assert describe_mask(lines, 96) == "every 2nd line"  # though the last is missing
+    read = torch.zeros(96, 1, dtype=torch.bool)
+    read[3:90] = True
+    assert describe_mask(read & lines, 96) == "every 2nd line, samples 3 to 89 of 96 along the first axis"
+    assert describe_mask(read.expand(96, 80), 96) == "all lines, samples 3 to 89 of 96 along the first axis"

@@ -32,8 +32,6 @@ def _top(version: Annotated[bool, typer.Option("--version", help="Print the vers
 
 def main() -> None:
     """Run the command line. Exit status 2 means bad input, 1 an error in upmri itself, 130 and 143 an interruption."""
-    # On a machine that is busy with other work, threads that spin while they wait make torch many times slower.
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     memory.keep_freed()
     code = _run()
     try:

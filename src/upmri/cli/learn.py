@@ -217,7 +217,7 @@ def methods_command(as_json: Json = False) -> None:
 
 @app.command("models", panel=RECONSTRUCT, examples=["upmri models", "upmri models --json"])
 def models_command(as_json: Json = False) -> None:
-    """List the weights that come with the package or lie in UPMRI_MODELS: their training data and measurements."""
+    """List the weights that come with the package or lie in UPMRI_MODELS, and their training data."""
     from upmri.weights.card import training_seconds
     from upmri.weights.catalogue import find_weights, read_card, weight_names
 
@@ -245,8 +245,8 @@ def models_command(as_json: Json = False) -> None:
             lines += [
                 (fact["name"], f"{fact['method']}, {fact['megabytes']} MB"),
                 ("  trained on", fact["about"]),
-                ("  for", fact["seconds"] and f"{fact['seconds']:g} s"),
-                ("  measured", fact["figures"]),
+                ("  trained for", fact["seconds"] and f"{fact['seconds']:g} s"),
+                *([("  measured", fact["figures"])] if fact["figures"] else []),
                 ("  licence", fact["licence"]),
             ]
         console.listing(lines)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -72,6 +73,9 @@ def recon_command(
             "--adapt", help="Adapt the weights to each scan first; it stops by held-out lines (see the docs)."
         ),
     ] = False,
+    adapt_steps: Annotated[
+        int | None, typer.Option(help="Most steps of --adapt; 90 by default.", rich_help_panel=SETTINGS)
+    ] = None,
     samples: Annotated[
         int,
         typer.Option(help="Number of images to draw; more than 1 adds their standard deviation (.h5, .dcm, NIfTI)."),
@@ -101,7 +105,10 @@ def recon_command(
         ),
     ] = None,
     steps: Annotated[
-        int | None, typer.Option(help="Number of iterations, for iterative methods.", rich_help_panel=SETTINGS)
+        int | None,
+        typer.Option(
+            help="Number of iterations of an iterative method, or of evaluations of a draw.", rich_help_panel=SETTINGS
+        ),
     ] = None,
     damping: Annotated[
         float | None,
@@ -173,6 +180,7 @@ def recon_command(
         return
     settings: dict[str, Any] = {
         "model": model, "steps": steps, "samples": None if samples == 1 else samples, "adapt": adapt or None,
+        "adapt_steps": adapt_steps,
         "mirrors": mirrors or None, "refine_maps": refine or None, "damping": damping,
         "partial_fourier": None if partial_fourier else False, "bounds": bounds or None,
     }  # fmt: skip
@@ -235,8 +243,18 @@ def recon_command(
                 console.say(f"  {name:18} {value:8.3f} s  {value / sum(seconds.values()):4.0%}")
     if as_json:
         typer.echo(json.dumps(results, indent=2))
+    elif not quiet:
+        _say_weights(results)
     if failed:
         raise typer.Exit(2)
+
+
+def _say_weights(results: list[dict[str, Any]]) -> None:
+    """Say how many scans were reconstructed with which weights, where these differ."""
+    counts = Counter(result["settings"].get("model") for result in results)
+    if len(counts) > 1:
+        said = ", ".join(f"{count} scan{'s' * (count != 1)} with {name}" for name, count in counts.most_common())
+        console.say(f"{said}; --model takes the same weights for all")
 
 
 def _show_plans(work: ReconWork, pairs: list[tuple[Path, Path]], shard: str | None, *, as_json: bool) -> None:
@@ -264,6 +282,12 @@ def _show_plans(work: ReconWork, pairs: list[tuple[Path, Path]], shard: str | No
         raise typer.Exit(2)
 
 
+def _adaptation(made: dict[str, Any]) -> str:
+    if made["steps"]:
+        return f"adapted in {made['seconds']:.1f} s ({made['gain']:+.2f} dB on held-out lines)"
+    return f"not adapted ({'no gain on held-out lines' if made['slices'] else 'too few lines'})"
+
+
 def _line(result: dict[str, Any]) -> str:
     scores = f", PSNR {result['psnr']:.2f} dB, SSIM {result['ssim']:.3f}" if "psnr" in result else ""
     slices = f"{result['slices']} slice{'s' * (result['slices'] != 1)}"
@@ -273,11 +297,15 @@ def _line(result: dict[str, Any]) -> str:
     quality = result["settings"].get("maps_quality")
     if quality in ("doubtful", "poor"):
         scores += f"; coil maps ({result['settings']['maps_from']}): {quality}"
+    if "calibration_lines" in result["settings"]:
+        scores += (
+            f"; only {result['settings']['calibration_lines']} calibration lines: the image can show wrong structure"
+        )
     weights += "" if gain is None else f" ({gain:+.1f} dB over SENSE on held-out lines)"
     found = result["settings"].get("recognised")
     if found and "partial_fourier" in result["settings"]:
         scores += f"; {found}: {'used' if result['settings']['partial_fourier'] else 'not used'}"
     made = result["settings"].get("adaptation")
     if made is not None:
-        weights += f", adapted in {made['seconds']:.1f} s ({made['gain']:+.2f} dB on held-out lines)"
+        weights += f", {_adaptation(made)}"
     return f"{result['out']}: {slices} by {result['method']}{weights} in {result['seconds']:.1f} s{scores}"

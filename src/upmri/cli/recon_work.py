@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
@@ -190,6 +191,7 @@ class ReconWork:
                 source = formats.open_source(path, axes=self.axes, max_bytes=self.limit)
             with source, console.warnings_shown(quiet=quiet):
                 self._split(source)
+                self._warn_of_deviations(destination)
                 given, other = _maps(self.maps, self.limit), _scan(self.reference, self.limit)
                 echoes = _scan(self.navigators, self.limit)
                 each = MappedSlices(source, self.slices, maps=given, reference=other, navigators=echoes)
@@ -204,6 +206,16 @@ class ReconWork:
                 page = self.page(destination)
                 report.write_report(rec, page, scan=path, slices=self.slices, axes=self.axes, overwrite=self.overwrite)
         return rec
+
+    def _warn_of_deviations(self, destination: Path) -> None:
+        """Warn where standard deviations are asked for, and neither the file nor a page will have them."""
+        from upmri.formats import registry
+
+        suffix, kind = registry.written_format(destination)
+        if self.settings.get("samples") and not (kind.deviations or self.with_report):
+            warnings.warn(
+                f"{suffix} has no place for standard deviations; .h5, .nii.gz, .dcm and --report have", stacklevel=2
+            )
 
     def _split(self, source: Source) -> None:
         """Raise :class:`Split` for a large scan whose slices do not depend on each other."""

@@ -11,6 +11,7 @@ from upmri.core.errors import InputError
 from upmri.core.scan import Scan
 from upmri.physics.coils import estimate_noise
 from upmri.physics.epi import lines_alternate
+from upmri.physics.espirit import FEW_LINES, MIN_LINES
 from upmri.physics.frames import places
 from upmri.physics.map_quality import assess, worst
 from upmri.physics.maps import choose_maps, named
@@ -176,6 +177,9 @@ def _notes(middle: Scan) -> list[str]:
         notes.append(f"The file states {nominal}× acceleration, which does not count the calibration lines.")
     if bool(middle.mask.all()):
         notes.append("All of k-space was sampled.")
+    lines = calibration_lines(middle.mask[0], middle.matrix[0])
+    if middle.maps is None and MIN_LINES <= lines < FEW_LINES:
+        notes.append(f"There are only {lines} calibration lines: the image can show wrong structure.")
     if middle.coils == 1:
         notes.append("There is one coil: parallel imaging needs several.")
     return notes

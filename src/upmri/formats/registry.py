@@ -52,6 +52,8 @@ class WrittenFormat:
         Writers of magnitudes and of complex images; None where the format has only the other.
     ours
         Given when the format is a folder: whether UPMRI wrote a file that is in it.
+    deviations
+        Whether standard deviations are written, too.
     check_std
         Function of a path and ``overwrite`` that refuses standard deviations which could not be written, before a long
         reconstruction.
@@ -60,6 +62,7 @@ class WrittenFormat:
     magnitude: Writer | None
     complex: Writer | None
     ours: atomic.Ours | None = None
+    deviations: bool = False
     check_std: Callable[[Path, bool], None] | None = None
 
 
@@ -76,16 +79,16 @@ def _check_dicom(path: Path, overwrite: bool) -> None:  # noqa: ARG001
     dicom_map.find_highdicom()
 
 
-_NIFTI = WrittenFormat(nifti.write_magnitude, nifti.write_complex, check_std=_check_nifti)
+_NIFTI = WrittenFormat(nifti.write_magnitude, nifti.write_complex, deviations=True, check_std=_check_nifti)
 _OWN_READERS: tuple[Reader, ...] = (array, native, cmrxrecon, calgary, skmtea, m4raw, fastmri, mrd, twix, bart)
 _OWN_WRITERS = {
     ".nii.gz": _NIFTI,
     ".nii": _NIFTI,
-    ".h5": WrittenFormat(None, native.write_reconstruction),
+    ".h5": WrittenFormat(None, native.write_reconstruction, deviations=True),
     ".npy": WrittenFormat(None, _write_npy),
     ".cfl": WrittenFormat(None, cfl.write),
     ".png": WrittenFormat(png.write, None),
-    ".dcm": WrittenFormat(dicom.write, None, dicom.is_ours, _check_dicom),
+    ".dcm": WrittenFormat(dicom.write, None, dicom.is_ours, deviations=True, check_std=_check_dicom),
 }
 
 _registered: list[Reader] = []  # asked before UPMRI's own

@@ -6,8 +6,10 @@ import warnings
 from dataclasses import dataclass, field
 from typing import Any
 
+from upmri.physics.espirit import FEW_LINES, MIN_LINES
 from upmri.physics.map_quality import Quality, assess, worst
 from upmri.physics.maps import named
+from upmri.physics.masks import calibration_lines
 from upmri.physics.partial_fourier import missing_sides
 from upmri.physics.problem import Problem
 from upmri.physics.quality import Notes
@@ -34,6 +36,8 @@ class Findings:
         How well they suit the data, in the worst slice.
     recognised
         Partial Fourier and asymmetric echoes that were recognised, in words.
+    few_lines
+        Numbers of calibration lines that maps are from, of slices with few.
     """
 
     count: int = 0
@@ -43,6 +47,7 @@ class Findings:
     left_out: dict[int, str] = field(default_factory=dict)
     normalised: list[int] = field(default_factory=list)
     recognised: list[str] = field(default_factory=list)
+    few_lines: list[int] = field(default_factory=list)
 
     def note(self, count: int, notes: Notes) -> None:
         """Note what was wrong with the next ``count`` slices.
@@ -74,6 +79,9 @@ class Findings:
         found = assess(problem.data, problem.lines, operator.maps)
         self.maps_quality = after = worst([before, *found])
         self.maps_from += [way for way in dict.fromkeys(problem.maps_from) if way not in self.maps_from]
+        if "calibration lines" in problem.maps_from:
+            counts = (calibration_lines(lines, operator.shape[1]) for lines in problem.lines.cpu())
+            self.few_lines += [count for count in counts if MIN_LINES <= count < FEW_LINES]
         if after is not None and after.verdict == "poor" and (before is None or before.verdict != "poor"):
             _warn(
                 f"maps ({', '.join(self.maps_from)}): {after.unexplained:.0%} of the data around the centre of k-space "
@@ -103,6 +111,8 @@ class Findings:
             settings["maps_from"] = named(self.maps_from)
             settings["maps_unexplained"] = float(f"{self.maps_quality.unexplained:.3g}")
             settings["maps_quality"] = self.maps_quality.verdict
+        if self.few_lines:
+            settings["calibration_lines"] = min(self.few_lines)
         return settings
 
 

@@ -79,8 +79,8 @@ class Calibration:
         """Read the entry ``bounds`` of a card; an InputError says what to do where there is none."""
         if "bounds" not in card:
             raise InputError(
-                f"{source} has no calibrated bounds; `python benchmarks/calibrate_bounds.py {source}` adds them (see "
-                "docs/bounds.md)",
+                f"{source} has no calibrated bounds; `upmri train` adds them where validation has 20 slices or more, "
+                "and so does `python benchmarks/calibrate_bounds.py` of the repository (see docs/bounds.md)",
                 field="bounds",
             )
         try:

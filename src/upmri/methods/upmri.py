@@ -98,7 +98,9 @@ class Upmri(Learned):
         if self.steps is not None:
             at_least(self, 1, "steps")
             if self.samples == 1:
-                raise InputError("are for draws along the flow; set samples above 1, too", field="steps")
+                raise InputError(
+                    "are those of each draw, with samples above 1; adapt_steps are those of adaptation", field="steps"
+                )
         if self.precision not in ("auto", "fp32"):
             raise InputError(f"expected auto or fp32, got {self.precision!r}", field="precision")
         changed = next((name for name in _NOT_CALIBRATED if self.bounds and getattr(self, name)), None)

@@ -23,8 +23,8 @@ from upmri.physics.fourier import ifft2c
 from upmri.physics.masks import calibration_region
 from upmri.physics.projector import spectral_projector
 
-# Fewest calibration lines over which a kernel can slide.
-MIN_LINES = 4
+# Fewest calibration lines over which a kernel can slide, and fewest from which images can be relied on.
+MIN_LINES, FEW_LINES = 4, 8
 # Bytes of coil matrices in flight: what a CPU's cache holds, and what keeps an accelerator busy.
 _BLOCK = {"cpu": 8 << 20}
 _CUDA_BLOCK = 2 << 30

@@ -24,6 +24,10 @@ def describe_mask(mask: Tensor, readout: int) -> str:
         return "all of k-space"
     if bool((mask == mask[:1]).all()):
         return _describe_lines(mask[0])
+    across, along = mask.any(0), mask.any(1)
+    if bool((mask == along[:, None] & across).all()) and (kept := _range(along)):
+        lines = "all lines" if bool(across.all()) else _describe_lines(across)
+        return f"{lines}, samples {kept} along the first axis"
     if bool((mask == mask[:, :1]).all()):
         return f"{_describe_lines(mask[:, 0])} along the first phase encoding"
     outer = mask.clone()
@@ -39,13 +43,21 @@ def describe_mask(mask: Tensor, readout: int) -> str:
 
 
 def _describe_lines(lines: Tensor) -> str:
+    if found := _range(lines):
+        return f"lines {found}"
     at = lines.nonzero().flatten()
     steps = at.diff()
-    if len(steps) and bool((steps == 1).all()):
-        return f"lines {int(at[0])} to {int(at[-1])} of {len(lines)}"
     step = int(steps.max()) if len(steps) else 1
-    regular = step > 1 and all(bool(lines[int(at[i]) % step :: step].all()) for i in (0, -1))
+    between = lines[int(at[0]) : int(at[-1]) + 1]  # outer lines may be left out
+    regular = step > 1 and all(bool(side[::step].all()) for side in (between, between.flip(0)))
     return f"every {_ordinal(step)} line" if regular else "random lines"
+
+
+def _range(lines: Tensor) -> str | None:
+    """Return a range of neighbours as "2 to 56 of 64", None where there are gaps."""
+    at = lines.nonzero().flatten()
+    neighbours = len(at) > 1 and int(at[-1] - at[0]) == len(at) - 1
+    return f"{int(at[0])} to {int(at[-1])} of {len(lines)}" if neighbours else None
 
 
 def _ordinal(number: int) -> str:

@@ -85,6 +85,18 @@ def fingerprint(config: TrainConfig, slices: str) -> str:
     return json.dumps(facts | {"slices": hashlib.sha256(slices.encode()).hexdigest()}, sort_keys=True)
 
 
+def changes(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
+    """Name the settings that differ between two fingerprints, with their values, such as "steps was 12, is 20"."""
+    found = []
+    for key in sorted(before.keys() | now.keys()):
+        old, new = before.get(key), now.get(key)
+        if isinstance(old, dict) and isinstance(new, dict):
+            found += [f"{key}.{one}" for one in changes(old, new)]
+        elif old != new:
+            found.append("other slices" if key == "slices" else f"{key} was {old}, is {new}")
+    return found
+
+
 def save_state(
     path: Path,
     network: nn.Module,

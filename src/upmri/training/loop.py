@@ -130,9 +130,10 @@ class _Run:
         self.recent: list[Tensor] = []  # loss and norm of the gradient in the steps since the last line of the log
         if self.state_file.exists():
             facts = checkpoint.load_state(self.state_file, self.network, self.copies, self.optimiser)
-            if json.dumps(rename_old_keys(json.loads(facts["config"])), sort_keys=True) != self.fingerprint:
+            changed = checkpoint.changes(rename_old_keys(json.loads(facts["config"])), json.loads(self.fingerprint))
+            if changed:
                 raise InputError(
-                    "the configuration or the data changed; expected those that the run began with",
+                    f"the configuration or the data changed since the run began: {'; '.join(changed)}",
                     path=self.state_file,
                 )
             self.step, seconds, passes = facts["step"], facts["seconds"], facts.get("passes", 0)
