@@ -10,8 +10,9 @@ demo: $(READY)
 	$(BIN)/upmri demo --out demo
 
 # Compiled modules are kept for processes that tests start, also where the environment says that Python writes none.
+# Three processes for two cores: tests of servers and of other programs wait for most of their time.
 test: $(READY)
-	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 2 --dist worksteal
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 3 --dist worksteal
 
 # The bridges to other packages, each against the real one.
 test-bench: $(VENV)-bench/.ready

@@ -93,6 +93,9 @@ PARTS = (
     Part("adaptation-cpu", ("python benchmarks/adaptation.py --device cpu --only cost --slices 1 "
                             "-o results/adaptation-cpu",),
          "cpu", None, ("adaptation-cpu.json",), "results/adaptation-cpu"),
+    Part("adaptation-site", ("python benchmarks/adaptation.py --device cpu --only site --site-size 128 "
+                             "--site-steps 100 -o results/adaptation-site",),
+         "cpu", 24, ("adaptation-site.json",), "results/adaptation-site"),
     Part("uncertainty", ("python benchmarks/uncertainty.py --device cuda --lines 8",
                          "python benchmarks/uncertainty.py --device cuda --methods ddnm dds --slices 2 --samples 6",
                          "python benchmarks/uncertainty_figures.py"),

@@ -222,7 +222,7 @@ def test_an_older_card_has_the_predictors_of_missing_lines(calibration):
 
 
 def test_a_card_without_bounds_says_what_to_do():
-    with pytest.raises(InputError, match="calibrate_bounds.py brain") as caught:
+    with pytest.raises(InputError, match="brain has no calibrated bounds; `upmri train` adds them") as caught:
         Calibration.from_card({}, "brain")
     assert caught.value.field == "bounds"
 

@@ -52,6 +52,7 @@ def check(server, path, messages, honest: int, kinds, rounds: int) -> None:
     assert server.process.poll() is None
 
 
+@pytest.mark.soak
 def test_four_honest_and_four_hostile_clients(tmp_path, open_server, shepp_logan, messages):
     kinds = (crowd.gone, crowd.garbage, crowd.many, crowd.costly_gone)
     with open_server(tmp_path, *LIMITS, "--workers", "2") as server:

@@ -72,7 +72,13 @@ def test_the_worker_is_killed_between_two_slices(server, peer, repeated, message
     assert not [message.text for message in found if message.text.startswith("ERROR")]
 
 
-@pytest.mark.parametrize("how", ["all sent", "in the middle", "more than is read", "reset"])
+@pytest.mark.parametrize(
+    "how",
+    [
+        "all sent",
+        *(pytest.param(how, marks=pytest.mark.soak) for how in ("in the middle", "more than is read", "reset")),
+    ],
+)
 def test_a_client_that_is_gone_does_not_keep_the_worker(server, held, shepp_logan, messages, check_other, how):
     """Its slice would take for ever: the worker is replaced, and the next client gets its images."""
     stream, last, pid = held
@@ -94,6 +100,7 @@ def test_a_client_that_is_gone_does_not_keep_the_worker(server, held, shepp_loga
     assert server.event("worker_lost", len(lost) + 1)["cancelled"] == 1
 
 
+@pytest.mark.soak
 def test_a_slow_job_does_not_delay_others(start, peer, small, messages, check_other):
     """Of two workers one draws very many images; the other one serves everybody else, and is not replaced."""
     server = start("--workers", "2", "--limit", "samples=100000")

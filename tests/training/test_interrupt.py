@@ -155,6 +155,7 @@ def test_the_command_reports_where_it_was_saved(config, write, runs, start, numb
 # --- two trainings in one folder --------------------------------------------------------------------------------------
 
 
+@pytest.mark.soak
 def test_a_second_training_in_the_same_folder_is_refused_until_the_first_is_gone(config, write, runs, start):
     settings = config(steps=100_000, save_every=1, schedule="constant")
     process = start(write(settings))

@@ -73,9 +73,6 @@ def recon_command(
             "--adapt", help="Adapt the weights to each scan first; it stops by held-out lines (see the docs)."
         ),
     ] = False,
-    adapt_steps: Annotated[
-        int | None, typer.Option(help="Most steps of --adapt; 90 by default.", rich_help_panel=SETTINGS)
-    ] = None,
     samples: Annotated[
         int,
         typer.Option(help="Number of images to draw; more than 1 adds their standard deviation (.h5, .dcm, NIfTI)."),
@@ -103,6 +100,9 @@ def recon_command(
         typer.Option(
             help="The same echo-planar scan without phase encoding, to correct ghosts with.", rich_help_panel=SCAN
         ),
+    ] = None,
+    adapt_steps: Annotated[
+        int | None, typer.Option(help="Most steps of --adapt; 90 by default.", rich_help_panel=SETTINGS)
     ] = None,
     steps: Annotated[
         int | None,
