@@ -36,12 +36,13 @@ from upmri.core.memory import keep_freed
 from upmri.core.scan import Scan
 from upmri.evaluation.benchmark.text_tables import markdown_table
 from upmri.evaluation.metrics import psnr
-from upmri.learning.adaptation import AdaptationPlan, Loss, adapt_to, is_kept
+from upmri.learning.adaptation import adapt_to, is_kept
+from upmri.learning.adaptation_training import AdaptationPlan, Loss
 from upmri.learning.lines import LineSplit
 from upmri.methods.upmri import Upmri
 from upmri.methods.upmri_objective import ADAPTATION_SPLIT, mean_image
 from upmri.physics.contrast import vary, with_fat
-from upmri.physics.fourier import crop, fft2c, ifft2c
+from upmri.physics.fourier import fft2c, lower_resolution
 from upmri.physics.masks import random_lines
 from upmri.physics.problem import Problem
 from upmri.physics.simulate import simulate
@@ -69,14 +70,8 @@ def images(group: str, part: str, size: int | None = None) -> Tensor:
     people = json.loads((folder.parent / "splits.json").read_text())[group][part]
     stacks = [torch.from_numpy(np.load(folder / f"{name}.npz")["image"]).float() for name in people]
     height, width = (min(stack.shape[axis] for stack in stacks) for axis in (1, 2))
-    whole = torch.cat([_low(stack, min(size or height, height), min(size or width, width)) for stack in stacks])
-    return whole / 220
-
-
-def _low(stack: Tensor, height: int, width: int) -> Tensor:
-    kspace = fft2c(stack.to(torch.complex64))
-    scale = (height * width / (stack.shape[1] * stack.shape[2])) ** 0.5
-    return ifft2c(crop(crop(kspace, height, -2), width, -1)).abs() * scale
+    height, width = min(size or height, height), min(size or width, width)
+    return torch.cat([lower_resolution(stack, height, width).abs() for stack in stacks]) / 220
 
 
 def simulated(image: Tensor, coils: int, rate: float, noise: float, seed: int, anatomy: Any = "head") -> Scan:
@@ -230,7 +225,7 @@ def cost(device: torch.device, options: argparse.Namespace) -> Row:
     if options.slices > 1:
         folder = data() / "anatomies" / "brain_flair_ms"
         person = json.loads((folder.parent / "splits.json").read_text())["brain_flair_ms"]["val"][0]
-        stack = _low(torch.from_numpy(np.load(folder / f"{person}.npz")["image"]).float(), 256, 216)
+        stack = lower_resolution(torch.from_numpy(np.load(folder / f"{person}.npz")["image"]).float(), 256, 216).abs()
         volume = simulated(stack[torch.arange(options.slices) % len(stack)], 8, 4, 0.01, 5)
         row[f"volume of {options.slices}, simulated"] = _call(volume, device, options.most)
     return row

@@ -14,7 +14,7 @@ import torch
 
 import upmri
 from upmri.cli.recon_work import ReconWork
-from upmri.learning.adaptation import AdaptationPlan
+from upmri.learning.adaptation_training import AdaptationPlan
 from upmri.learning.held_out_bounds import Calibration
 from upmri.learning.line_model import LineModel
 from upmri.methods.upmri_paper import PaperObjective

@@ -366,7 +366,7 @@ def test_weights_are_adapted_to_slices_spread_over_the_scan(small, monkeypatch):
     def adapt(self, problem, report):
         adapted.append(len(problem))
         report(0.5)
-        return replace(self, adapt=False), Adapted(self.prior.network, 1, 1, 0.5, len(problem), 0.1)
+        return replace(self, adapt=False), Adapted(self.prior.network, 1, 0.5, 1.0, 1, len(problem), 0.1)
 
     def one(index):
         read.append(index)
@@ -380,7 +380,7 @@ def test_weights_are_adapted_to_slices_spread_over_the_scan(small, monkeypatch):
         )
     assert read == [4, 1, 4, 7, *range(9)]
     assert adapted == [2]
-    assert rec.settings["adaptation"] == {"steps": 1, "slices": 2, "seconds": 0.1, "gain": 0.5}
+    assert rec.settings["adaptation"] == {"steps": 1, "slices": 2, "seconds": 0.1, "gain": 0.5, "share": 1.0}
     assert rec.settings["empty_slices"] == [4]
     adapted.clear()
     stream = (one(index) for index in range(2))

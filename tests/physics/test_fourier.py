@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from upmri.physics.fourier import fft1c, fft2c, ifft1c, ifft2c, without_oversampling
+from upmri.physics.fourier import fft1c, fft2c, ifft1c, ifft2c, lower_resolution, without_oversampling
 
 
 @pytest.mark.parametrize("shape", [(8, 8), (7, 9), (3, 6, 5)])
@@ -41,3 +41,12 @@ def test_oversampling_is_cut_from_the_image(rng, samples, length, dim):
     kept = x.narrow(dim, first, length)
     assert torch.allclose(without_oversampling(fft1c(x, dim), length, dim), fft1c(kept, dim))
     assert kept.select(dim, length // 2).equal(x.select(dim, samples // 2))
+
+
+def test_lower_resolution_keeps_smooth_images_and_their_scale():
+    y, x = torch.meshgrid(torch.arange(24) - 12, torch.arange(18) - 9, indexing="ij")
+    wave = 2 + torch.exp(2j * torch.pi * (2 * y / 24 + x / 18))  # periods over the field of view
+    y, x = torch.meshgrid(torch.arange(8) - 4, torch.arange(6) - 3, indexing="ij")
+    expected = 2 + torch.exp(2j * torch.pi * (2 * y / 8 + x / 6))
+
+    assert torch.allclose(lower_resolution(wave, 8, 6), expected, atol=1e-5)

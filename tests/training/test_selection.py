@@ -10,7 +10,7 @@ import upmri
 from upmri import InputError
 from upmri.physics.fourier import fft2c
 from upmri.physics.masks import calibration_region
-from upmri.training.selection import Selection, draw_lines, keep_lines, select, with_maps
+from upmri.training.selection import Selection, draw_lines, keep_lines, read_image, select, with_maps
 
 
 @pytest.fixture
@@ -35,6 +35,22 @@ def test_a_limit_is_spread_over_all(folder):
     chosen = select(Selection(images=(folder,), limit=12))
     assert len({at.person for at in chosen}) == 12
     assert len(select(Selection(images=(folder,), limit=100))) == 36
+
+
+def test_only_images_larger_than_the_side_get_a_lower_resolution(tmp_path):
+    np.save(tmp_path / "p.npy", np.full((1, 12, 6), 3.0))
+    for side, expected in ((None, (12, 6)), (8, (8, 6)), (4, (4, 4))):
+        selection = Selection(images=(str(tmp_path),), side=side)
+        image = read_image(selection, select(selection)[0])
+        assert image.shape == expected
+        assert np.allclose(image, 3)
+
+
+@pytest.mark.parametrize("side", [0, -4, 1.5])
+def test_a_side_is_a_number_of_pixels(side):
+    with pytest.raises(InputError) as error:
+        Selection(side=side)
+    assert error.value.field == "side"
 
 
 @pytest.mark.parametrize("share", [(0.5, 0.5), (-0.1, 1.0), (0.2, 1.1)])

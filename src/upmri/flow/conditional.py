@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from upmri.flow.path import interpolate, noise
-from upmri.physics.fourier import mirror
+from upmri.physics.fourier import MIRRORS, mirror
 from upmri.physics.operator import Operator
 
 Predictor = Callable[[Operator, Tensor, Tensor, Tensor, Tensor], Tensor]
@@ -24,8 +24,6 @@ Predictor = Callable[[Operator, Tensor, Tensor, Tensor, Tensor], Tensor]
 
 # Last time of a draw: at smaller times the noise t x₁ is weaker than the noise of a scan.
 LAST = 0.005
-# Axes along which a scan is mirrored, for each evaluation.
-_MIRRORS: tuple[tuple[int, ...], ...] = ((), (-1,), (-2,), (-2, -1))
 
 
 class Mirrored:
@@ -47,12 +45,12 @@ class Mirrored:
     def __call__(self, operator: Operator, adjoint: Tensor, noisy: Tensor, t: Tensor, sigma: Tensor) -> Tensor:
         """Mean of D, (…, slice, H, W)."""
         if operator is not self._operator:  # mirrored operators are kept, because they keep their factors
-            self._operator, self._mirrored = operator, [operator.mirror(dims) for dims in _MIRRORS[1:]]
+            self._operator, self._mirrored = operator, [operator.mirror(dims) for dims in MIRRORS[1:]]
         total = torch.zeros_like(noisy)
-        for dims, view in zip(_MIRRORS, (operator, *self._mirrored), strict=True):
+        for dims, view in zip(MIRRORS, (operator, *self._mirrored), strict=True):
             image = self._network(view, _mirror(adjoint, dims), _mirror(noisy, dims), t, sigma)
             total += _mirror(image, dims)
-        return total / len(_MIRRORS)
+        return total / len(MIRRORS)
 
 
 def _mirror(tensor: Tensor, dims: tuple[int, ...]) -> Tensor:

@@ -15,7 +15,8 @@ from torch import Tensor
 from upmri.core.checks import at_least
 from upmri.core.errors import InputError
 from upmri.flow.conditional import LAST, Mirrored, Predictor, sample
-from upmri.learning.adaptation import AdaptationPlan, Adapted, adapt_to
+from upmri.learning.adaptation import Adapted, adapt_to
+from upmri.learning.adaptation_training import AdaptationPlan
 from upmri.learning.bootstrap import deviation, draw_errors
 from upmri.learning.conformal import CONFIDENCES
 from upmri.learning.held_out_bounds import Calibration, bound_slices
@@ -27,6 +28,7 @@ from upmri.networks.precision import for_inference
 from upmri.physics.partial_fourier import REGULARISED, constrain
 from upmri.physics.problem import Problem
 from upmri.physics.refine_maps import refine_maps
+from upmri.physics.sense import SenseOperator
 
 _NOT_CALIBRATED = ("adapt", "mirrors", "refine_maps")  # with them the errors are others than those of the bounds
 
@@ -55,7 +57,8 @@ class Upmri(Learned):
     adapt_steps
         Most steps of this training.
     mirrors
-        Whether to average over the three mirror images of the scan: four times the evaluations for some 0.2 dB.
+        Whether to average over the three mirror images of the scan: four times the evaluations for some 0.2 dB. An
+        adapted network always does: it takes little beside the adaptation.
     refine_maps
         Whether to refine the coil maps and the outline of the object with a first image
         (:mod:`upmri.physics.refine_maps`), and to reconstruct again: some 0.2 to 0.6 dB for 2 to 3 times the time.
@@ -135,7 +138,8 @@ class Upmri(Learned):
         loss = replace(objective, path_every=0, supervised=False, split=ADAPTATION_SPLIT).loss
         plan = plan or AdaptationPlan.for_device(problem.device, self.adapt_steps)
         made = adapt_to(problem, prior.network, loss, mean_image, plan, report)
-        return replace(self, adapt=False, model=prior.with_network(made.network)), made
+        mirrors = self.mirrors or (made.steps > 0 and isinstance(problem.operator, SenseOperator))
+        return replace(self, adapt=False, mirrors=mirrors, model=prior.with_network(made.network)), made
 
     def reconstruct(self, problem: Problem) -> Tensor:
         """The posterior mean."""
@@ -189,6 +193,7 @@ class Upmri(Learned):
         return spread
 
     def _network(self, problem: Problem) -> Predictor:
-        prior = self.adapted(problem)[0].prior if self.adapt else self.prior
-        network = for_inference(prior.network) if self.precision == "auto" else prior.network
-        return Mirrored(network) if self.mirrors else network
+        method = self.adapted(problem)[0] if self.adapt else self
+        network = method.prior.network
+        network = for_inference(network) if self.precision == "auto" else network
+        return Mirrored(network) if method.mirrors else network

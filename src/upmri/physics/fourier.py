@@ -6,6 +6,8 @@ import torch
 from torch import Tensor
 
 _PLANE = (-2, -1)
+# Axes to mirror for an object and its three mirror images.
+MIRRORS: tuple[tuple[int, ...], ...] = ((), (-1,), (-2,), (-2, -1))
 
 
 def fft2c(image: Tensor) -> Tensor:
@@ -39,6 +41,12 @@ def mirror(tensor: Tensor, dim: int) -> Tensor:
 def crop(image: Tensor, length: int, dim: int = -1) -> Tensor:
     """Return the ``length`` points in the middle of an axis; the centre, n // 2, stays the centre."""
     return image.narrow(dim, image.shape[dim] // 2 - length // 2, length)
+
+
+def lower_resolution(image: Tensor, height: int, width: int) -> Tensor:
+    """Cut k-space of images (…, H, W) to its middle: the same field of view and scale with larger pixels, complex."""
+    scale = (height * width / (image.shape[-2] * image.shape[-1])) ** 0.5
+    return scale * ifft2c(crop(crop(fft2c(image), height, -2), width, -1))
 
 
 def without_oversampling(kspace: Tensor, length: int, dim: int = -1) -> Tensor:

@@ -14,6 +14,7 @@ from upmri.core.parallel import in_threads, started
 from upmri.core.scan import Scan
 from upmri.core.stages import stage
 from upmri.physics.coils import estimate_noise
+from upmri.physics.fourier import mirror
 from upmri.physics.maps import choose_maps
 from upmri.physics.operator import Operator
 from upmri.physics.sense import SenseOperator
@@ -244,6 +245,14 @@ class Problem:
             seeds=seeds,
             step=self.step,
         )
+
+    def mirror(self, axes: tuple[int, ...]) -> Problem:
+        """Return the problem of the mirrored object, ``axes`` out of (-2, -1), for coils' data; no reference."""
+        data = self.kspace
+        for axis in axes:
+            data = mirror(data, axis)
+        operator = self.operator.mirror(axes)
+        return Problem(operator, data, sigma=lambda: self.sigma, scaled=True, seeds=self.seeds, step=self.step)
 
     def unit_noise(self, *shape: int) -> Tensor:
         """CN(0, I), (slice, *shape), with new numbers at each call, drawn on the device, where it is much faster."""

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from upmri.core.errors import InputError
 from upmri.inference.choice import build_method
-from upmri.learning.adaptation import AdaptationPlan
+from upmri.learning.adaptation_training import AdaptationPlan
 from upmri.methods.registry import find_method
 from upmri.server.limits import Limits, RefusedError
 from upmri.weights.catalogue import available

@@ -23,7 +23,7 @@ class DataConfig(Selection):
 
     Parameters
     ----------
-    scans, images, part, share, person, only, limit, coils, anatomy, lines, counting, acs
+    scans, images, part, share, person, only, limit, side, coils, anatomy, lines, counting, acs
         Choice of slices and lines: see :class:`upmri.training.selection.Selection`.
     undersample
         Whether the scans are fully sampled, so that lines have to be removed. The image of all lines is the reference.

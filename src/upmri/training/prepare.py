@@ -32,7 +32,7 @@ from upmri.physics.refine_maps import refine_maps
 from upmri.physics.sense import SenseOperator
 from upmri.physics.simulate import simulate
 from upmri.training.config import DataConfig
-from upmri.training.selection import Slice, draw_lines, keep_lines, select
+from upmri.training.selection import Slice, draw_lines, keep_lines, read_image, select
 from upmri.weights.catalogue import find_weights
 from upmri.weights.files import load_prior
 
@@ -115,6 +115,8 @@ class _Job:
     def key(self) -> str:
         """Hash of everything that the content of the prepared slice depends on."""
         facts = [getattr(self.config, key) for key in _CONTENT] if self.acceleration else []
+        if self.config.side is not None:
+            facts.append(self.config.side)
         if self.config.refine_maps:
             facts.append(hashlib.sha256(find_weights(self.config.refine_maps).read_bytes()).hexdigest())
         text = json.dumps([_VERSION, self.slice.name, self.stamp, self.slice.index, self.acceleration, facts])
@@ -180,7 +182,7 @@ def _refined(problem: Problem, model: str) -> Problem:
 
 def _scan(job: _Job) -> tuple[Scan, Tensor | None]:
     """Return the scan and its ground truth: an image, or coil images where maps, which carry a phase, are estimated."""
-    from upmri.formats import load, load_images
+    from upmri.formats import load
 
     item, config = job.slice, job.config
     if job.acceleration is None:
@@ -191,7 +193,7 @@ def _scan(job: _Job) -> tuple[Scan, Tensor | None]:
     if item.is_image:
         rng, (low, high) = random.Random(seed), config.noise  # noqa: S311
         sigma = low * (high / low) ** rng.random() if high > low else low
-        image = load_images(item.path)[item.index]
+        image: Any = read_image(config, item)
         if rng.random() < config.varied:
             generator = torch.Generator().manual_seed(seed)
             image = vary(np.abs(image), generator)

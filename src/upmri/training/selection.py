@@ -7,14 +7,16 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from upmri.core.errors import InputError
 from upmri.core.scan import Scan
 from upmri.formats.folders import find_files
 from upmri.physics.espirit import find_maps
-from upmri.physics.fourier import ifft2c
+from upmri.physics.fourier import ifft2c, lower_resolution
 from upmri.physics.masks import Counting, equispaced, random_lines, seed_for
 from upmri.physics.plane_masks import plane_mask
 from upmri.physics.receive_array import Anatomy
@@ -49,6 +51,8 @@ class Selection:
         Required values in the ``meta`` of a scan: ``{acquisition: AXT2}``.
     limit
         Largest number of slices, spread evenly over all that were found.
+    side
+        Largest number of pixels of a side of images; larger ones get a lower resolution.
     coils, anatomy
         Number and arrangement of the receive coils of simulated scans.
     lines
@@ -70,6 +74,7 @@ class Selection:
     person: Literal["file", "folder"] = "file"
     only: dict[str, Any] = field(default_factory=dict)
     limit: int | None = None
+    side: int | None = None
     coils: int = 16
     anatomy: Anatomy = "head"
     lines: Literal["random", "equispaced", "both", "poisson", "caipi", "separable", "mixed"] = "random"
@@ -80,6 +85,8 @@ class Selection:
         low, high = self.share
         if not 0 <= low < high <= 1:
             raise InputError(f"expected 0 ≤ low < high ≤ 1, got {low} and {high}", field="share")
+        if self.side is not None and not (type(self.side) is int and self.side > 0):
+            raise InputError(f"expected a number of pixels, got {self.side!r}", field="side")
         if not all(type(n) is int and n > 0 for n in self.acs.values()):
             raise InputError(f"expected numbers of lines, got {self.acs}", field="acs")
 
@@ -125,6 +132,17 @@ def count_slices(path: Path, is_image: bool, only: dict[str, Any]) -> int:
             if any(meta.get(key) != value for key, value in only.items()):
                 return 0
         return source.slices
+
+
+def read_image(selection: Selection, at: Slice) -> NDArray[Any]:
+    """Return the image of a slice, (H, W), at the resolution that is used: magnitudes where it is lowered."""
+    from upmri.formats import load_images
+
+    image = load_images(at.path)[at.index]
+    height, width = (min(length, selection.side or length) for length in image.shape)
+    if (height, width) == image.shape:
+        return image
+    return np.asarray(lower_resolution(torch.as_tensor(image).to(torch.complex64), height, width).abs())
 
 
 def draw_lines(selection: Selection, width: int, acceleration: float, seed: int, height: int = 1) -> Tensor:

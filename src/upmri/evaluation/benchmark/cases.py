@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from upmri.core.errors import InputError
 from upmri.core.scan import Scan
 from upmri.evaluation.benchmark.plan import BenchmarkConfig, Group, Maps
-from upmri.formats import load, load_images
+from upmri.formats import load
 from upmri.physics.espirit import find_maps
 from upmri.physics.masks import seed_for
 from upmri.physics.simulate import simulate
-from upmri.training.selection import Slice, count_slices, draw_lines, keep_lines, select, with_maps
+from upmri.training.selection import Slice, count_slices, draw_lines, keep_lines, read_image, select, with_maps
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Task:
         index = at.index if self.seed_of is None else self.seed_of
         seed = seed_for(name, index, self.acceleration) % 2**31
         if at.is_image:
-            image = load_images(at.path)[at.index]
+            image = read_image(group, at)
             full = simulate(image, group.coils, 1, acs=0, noise=group.noise, seed=seed, anatomy=group.anatomy)
         else:
             full = load(at.path, at.index)

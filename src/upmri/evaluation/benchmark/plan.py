@@ -24,7 +24,7 @@ class Group(Selection):
     ----------
     name
         Name of the group in tables.
-    scans, images, part, share, person, only, limit, coils, anatomy, lines, counting, acs
+    scans, images, part, share, person, only, limit, side, coils, anatomy, lines, counting, acs
         Choice of slices and lines: see :class:`upmri.training.selection.Selection`. Never train and test with the same
         person.
     noise
