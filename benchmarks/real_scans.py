@@ -46,6 +46,7 @@ ENTRIES: dict[str, tuple[str, dict[str, Any]]] = {
         "modl", "varnet", "ssdu", "weighted-ssdu", "robust-ssdu", "rei", "moi", "ensure",
     )},
     "upmri": ("upmri", UPMRI),
+    "upmri, mirrors": ("upmri", UPMRI | {"mirrors": True}),
     "upmri, maps refined": ("upmri", UPMRI | {"refine_maps": True}),
     "upmri, adapted": ("upmri", UPMRI | {"adapt": True}),
     "upmri, adapted, maps refined": ("upmri", UPMRI | {"adapt": True, "refine_maps": True}),
@@ -154,8 +155,8 @@ def _pairs(made: list[tuple[Setting, dict[str, list[float]]]]) -> Iterator[tuple
     for setting, found in made:
         trained = [e for e in found if not e.startswith("upmri") and ENTRIES[e][1]]
         gains = {}
-        for name, ours in (("adapted", "upmri, adapted"), ("maps refined", "upmri, maps refined"),
-                           ("both", "upmri, adapted, maps refined")):  # fmt: skip
+        for name, ours in (("adapted", "upmri, adapted"), ("mirrors alone", "upmri, mirrors"),
+                           ("maps refined", "upmri, maps refined"), ("both", "upmri, adapted, maps refined")):  # fmt: skip
             gains[f"{name}, over `upmri`"] = _gain(found.get(ours), found.get("upmri"))
         if trained:
             best = max(trained, key=lambda entry: mean(found[entry]))

@@ -179,13 +179,13 @@ def test_all_arms_share_network_and_budget(monkeypatch):
     shared = {name: net for name, net in networks.items() if not name.endswith("varnet")}
     assert {"ssdu", "weighted-ssdu", "robust-ssdu", "rei", "moi", "ensure", "upmri-path", "supervised"} <= set(shared)
     shapes = [[tuple(p.shape) for p in net.parameters()] for net in shared.values()]
-    assert all(isinstance(net, Unrolled) and net.cascades == 10 for net in shared.values())
+    assert all(isinstance(net, Unrolled) and net.cascades == 6 for net in shared.values())
     assert all(shape == shapes[0] for shape in shapes)
     assert len({net.log_damping.item() for net in networks.values()}) == 1
     assert sum(isinstance(net, VarNet) for net in networks.values()) == 2
     assert all(find_method(arm.method).objective is not None for arm in config.arms)
     trainings = [
-        config.training(arm, passes=3200, seed=0, output=Path("x"), rate=1e-3, device="cpu") for arm in config.arms
+        config.training(arm, passes=1920, seed=0, output=Path("x"), rate=1e-3, device="cpu") for arm in config.arms
     ]
     steps = {training.name: training.steps for training in trainings}
     assert (steps["ssdu"], steps["upmri-path"], steps["ensure"], steps["rei"], steps["moi"]) == (20, 16, 10, 6, 6)

@@ -116,7 +116,8 @@ def _scores(config: ControlledConfig) -> dict[tuple[str, float | str], Scores]:
         for cell in ((row.group, row.acceleration), ("all", "all")):
             cells[cell][arm][seed][row.scan] = (row.person, row.psnr)
     store.close()
-    return dict(cells)
+    places = [(group.name, rate) for group in config.groups for rate in config.accelerations]
+    return {place: cells[place] for place in (*places, ("all", "all")) if place in cells}
 
 
 def _compare(scores: Scores, endpoint: Endpoint) -> Difference:
