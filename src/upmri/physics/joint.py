@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from upmri.core.errors import InputError
+from upmri.physics.copies import every_second, without_copy
 from upmri.physics.espirit import espirit
 from upmri.physics.fourier import crop, fft2c
 from upmri.physics.nlinv import Nlinv, Solution
@@ -71,7 +72,11 @@ def joint_maps(kspace: Tensor, mask: Tensor) -> Tensor:
     for _ in range(_ROUNDS):
         lines = _calibration(low, sampled, coils * inside[:, None])
         inside = inside & (espirit(lines, small) != 0).any(1)
-    return espirit(_calibration(low, sampled, coils * inside[:, None]), shape)
+    maps = espirit(_calibration(low, sampled, coils * inside[:, None]), shape)
+    regular = torch.tensor([every_second(lines) for lines in mask.cpu()])
+    if bool(regular.any()):
+        maps[regular] = without_copy(kspace[regular], mask[regular].to(kspace.device), maps[regular])
+    return maps
 
 
 def _image(kspace: Tensor, mask: Tensor, maps: Tensor, damping: float) -> Tensor:
