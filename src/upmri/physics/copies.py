@@ -29,7 +29,7 @@ from upmri.physics.waves import Waves
 # Chosen on simulated scans of validation people: heads that fill 50 to 95 % of the field of view, 6 to 16 coils,
 # σ₀ from 0.003 to 0.03.
 _ORDER, _FIELD = 5, 1.5  # largest k and L
-_SMOOTH, _SMALL = 2e3, 0.02  # λ and ε
+_SMOOTH, _SMALL = 3e3, 0.02  # λ and ε
 _ROUNDS, _REWEIGHTED = 3, 8
 # Samples are multiplied by exp(−|k/width|²): outer ones show noise, which is not independent in object and copy.
 _WIDTH = 96
