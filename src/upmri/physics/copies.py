@@ -83,7 +83,7 @@ def _slice(kspace: Tensor, mask: Tensor, maps: Tensor) -> Tensor:
 
 
 def mixing(image: Tensor) -> Tensor:
-    """H(r̄) of an image x', (slice, H, W): x' + h̄ x̄' has the fewest edges. An image of 0 has h = 0."""
+    """Find h̄, (slice, H, W), for which x' + h̄ x̄' of an image x' has the fewest edges; 0 for an image of 0."""
     width = image.shape[-1]
     position = torch.arange(width, device=image.device, dtype=image.real.dtype) / (width / 2) - 1
     side = _copy(position.square())  # (2 r/W)² at r̄
@@ -109,7 +109,7 @@ def _differences(image: Tensor) -> Tensor:
 
 
 def _copy(x: Tensor) -> Tensor:
-    """X(r̄): shifted by half the width."""
+    """Shift by half the width."""
     return x.roll(x.shape[-1] // 2, -1)
 
 
