@@ -155,8 +155,12 @@ def _pairs(made: list[tuple[Setting, dict[str, list[float]]]]) -> Iterator[tuple
     for setting, found in made:
         trained = [e for e in found if not e.startswith("upmri") and ENTRIES[e][1]]
         gains = {}
-        for name, ours in (("adapted", "upmri, adapted"), ("mirrors alone", "upmri, mirrors"),
-                           ("maps refined", "upmri, maps refined"), ("both", "upmri, adapted, maps refined")):  # fmt: skip
+        for name, ours in (
+            ("adapted", "upmri, adapted"),
+            ("mirrors alone", "upmri, mirrors"),
+            ("maps refined", "upmri, maps refined"),
+            ("both", "upmri, adapted, maps refined"),
+        ):
             gains[f"{name}, over `upmri`"] = _gain(found.get(ours), found.get("upmri"))
         if trained:
             best = max(trained, key=lambda entry: mean(found[entry]))

@@ -16,10 +16,11 @@ if TYPE_CHECKING:
 __all__ = ["IdentityOperator", "Operator", "Problem", "SenseOperator", "frame_lines", "simulate_series"]
 
 _MODULES = {
-    "coils", "contrast", "derivatives", "dynamic_masks", "dynamic_scans", "epi", "espirit", "fourier", "frames",
-    "grappa", "joint", "map_quality", "maps", "masks", "nlinv", "operator", "partial_fourier", "patterns",
+    "coils", "contrast", "copies", "derivatives", "dynamic_masks", "dynamic_scans", "epi", "espirit", "fourier",
+    "frames", "grappa", "joint", "map_quality", "maps", "masks", "nlinv", "operator", "partial_fourier", "patterns",
     "phantom", "phase_constraint", "plane_masks", "problem", "receive_array", "refine_maps", "row_solver",
-    "sampling_patterns", "sense", "simulate", "solve", "tensors", "time_average", "total_variation", "wavelet"
+    "sampling_patterns", "sense", "simulate", "solve", "tensors", "time_average", "total_variation", "wavelet",
+    "waves"
 }  # fmt: skip
 _NAMES = {
     "IdentityOperator": "identity", "Operator": "operator", "Problem": "problem", "SenseOperator": "sense",
