@@ -19,8 +19,9 @@ import json
 import os
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -36,7 +37,8 @@ from upmri.core.memory import keep_freed
 from upmri.core.scan import Scan
 from upmri.evaluation.benchmark.text_tables import markdown_table
 from upmri.evaluation.metrics import psnr
-from upmri.learning.adaptation import adapt_to, is_kept
+from upmri.flow.conditional import Mirrored, Predictor
+from upmri.learning.adaptation import adapt_to
 from upmri.learning.adaptation_training import AdaptationPlan, Loss
 from upmri.learning.lines import LineSplit
 from upmri.methods.upmri import Upmri
@@ -51,7 +53,6 @@ from upmri.training.site import gain as site_gain
 
 # Number of the first draw of lines of the brains in vivo.
 FIRST = 7000
-PATIENCE = (2, 4, 8)
 PARTS = ("compare", "cost", "site")
 Row = dict[str, Any]
 
@@ -83,65 +84,67 @@ def simulated(image: Tensor, coils: int, rate: float, noise: float, seed: int, a
     return with_maps(scan, replace(full, kspace=clean))
 
 
-def cases(size: int | None) -> dict[str, Callable[[], Scan]]:
-    """Simulated scans of validation people, unlike the scans that the weights were trained with."""
+def cases(size: int | None) -> Iterator[tuple[str, Callable[[], Scan]]]:
+    """Simulated scans of validation people at 3×, 4× and 6×, unlike the scans that the weights were trained with."""
 
     def middle(group: str, at: float = 0.5) -> Tensor:
         stack = images(group, "val", size)
         return stack[int(at * len(stack))]
 
-    def fat(at: float, seed: int) -> Tensor:
+    def fat(group: str, at: float, seed: int) -> Tensor:
         generator = torch.Generator().manual_seed(seed)
-        return torch.as_tensor(with_fat(vary(middle("brain_t1_ms", at).numpy(), generator), generator))
+        return torch.as_tensor(with_fat(vary(middle(group, at).numpy(), generator), generator))
 
-    return {
-        "heart, 7 coils, 4×, σ₀ 0.01": lambda: simulated(middle("cardiac_cine"), 7, 4, 0.01, 1),
-        "gradient echo with fat, 12 coils around, 4×, σ₀ 0.005": lambda: simulated(
-            fat(0.5, 0), 12, 4, 0.005, 2, "torso"
-        ),
-        "FLAIR, 6 coils, 3×, σ₀ 0.02": lambda: simulated(middle("brain_flair_ms"), 6, 3, 0.02, 3),
-        "T2, 20 coils around, 6×, σ₀ 0.01": lambda: simulated(middle("brain_t2_ms", 0.4), 20, 6, 0.01, 4, "torso"),
-        "T1 head, 16 coils, 4×, σ₀ 0.003": lambda: simulated(middle("brain_t1_head"), 16, 4, 0.003, 5),
-        "T2, 8 coils, 3×, σ₀ 0.01": lambda: simulated(middle("brain_t2_ms", 0.6), 8, 3, 0.01, 6),
-        "FLAIR, 16 coils around, 6×, σ₀ 0.01": lambda: simulated(
-            middle("brain_flair_ms", 0.6), 16, 6, 0.01, 7, "torso"
-        ),
-        "gradient echo with fat, 8 coils, 3×, σ₀ 0.01": lambda: simulated(fat(0.6, 1), 8, 3, 0.01, 8),
-    }
+    objects: list[tuple[str, Callable[[], Tensor], int, str, float]] = [
+        ("heart", lambda: middle("cardiac_cine"), 7, "head", 0.01),
+        ("gradient echo 1", lambda: fat("brain_t1_ms", 0.5, 0), 12, "torso", 0.005),
+        ("FLAIR", lambda: middle("brain_flair_ms"), 6, "head", 0.02),
+        ("T2", lambda: middle("brain_t2_ms", 0.4), 20, "torso", 0.01),
+        ("gradient echo 2", lambda: fat("brain_t1_ms", 0.6, 1), 8, "head", 0.01),
+        ("gradient echo 3", lambda: fat("brain_t1_head", 0.5, 2), 16, "torso", 0.003),
+        ("gradient echo 4", lambda: fat("brain_t1_head", 0.6, 3), 7, "head", 0.005),
+        ("T1", lambda: middle("brain_t1_ms", 0.55), 16, "torso", 0.005),
+    ]
+    pairs = itertools.product(objects, (3, 4, 6))
+    for number, ((name, make, coils, anatomy, noise), rate) in enumerate(pairs, 41):
+        scan = partial(_made, make, coils, rate, noise, number, anatomy)
+        yield f"{name}, {coils} coils, {rate}×, σ₀ {noise:g}", scan
+
+
+def _made(make: Callable[[], Tensor], *settings: Any) -> Scan:
+    return simulated(make(), *settings)
 
 
 # --- compare: settings ------------------------------------------------------------------------------------------------
 
 
-def variants(steps: int) -> dict[str, tuple[AdaptationPlan, Row]]:
-    """Settings to compare, plan and objective; none of them stops early, so that the whole course is seen."""
-    usual = replace(AdaptationPlan(), steps=steps, patience=10**6)
+def variants() -> dict[str, tuple[AdaptationPlan, Row]]:
+    """Settings to compare, plan and objective: those around the default ones, one change each."""
+    usual = AdaptationPlan()
     made: dict[str, tuple[AdaptationPlan, Row]] = {"usual": (usual, {})}
+    made["not mirrored"] = (replace(usual, mirrored=False), {})
+    made |= {f"1 of {n} held out": (replace(usual, held_out=n), {}) for n in (5, 12)}
+    made["150 steps"] = (replace(usual, steps=150, patience=6), {})
     made |= {f"rate {rate:g}": (replace(usual, rate=rate), {}) for rate in (1e-3, 6e-3)}
     made["rank 8, rate 0.002"] = (replace(usual, rank=8, rate=2e-3), {})
-    made |= {
-        f"all weights, rate {rate:g}": (replace(usual, weights="all", rate=rate), {}) for rate in (2e-4, 4e-4, 8e-4)
-    }
+    made["all weights, rate 0.0004"] = (replace(usual, weights="all", rate=4e-4), {})
     made["norms, biases and λ alone"] = (replace(usual, weights="few"), {})
-    made |= {f"batch {count}": (replace(usual, batch=count), {}) for count in (1, 2, 8)}
+    made |= {f"batch {count}": (replace(usual, batch=count), {}) for count in (1, 8)}
     made["with as many training scans"] = (usual, {"others": 8})
-    made |= {f"average {decay:g}": (replace(usual, average=decay), {}) for decay in (0.0, 0.97)}
-    made |= {f"1 of {n} held out": (replace(usual, held_out=n), {}) for n in (3, 10)}
-    for share in ((0.05, 0.6), (0.05, 0.2), (0.02, 0.08)):
+    for share in ((0.05, 0.6), (0.02, 0.08)):
         made[f"loss lines {share[0]:.0%} to {share[1]:.0%}"] = (usual, {"split": LineSplit(loss=share)})
     made["exact noise level"] = (usual, {"sigma_jitter": 0.0})
     return made
 
 
 def compare(device: torch.device, options: argparse.Namespace) -> list[Row]:
-    """Gain on held-out lines and in PSNR in the course of every adaptation, and where it would stop."""
+    """Gain in PSNR of the adapted weights, of the mean over mirror images, and of both."""
     rows = []
-    known = variants(options.steps)
-    for case, make in itertools.islice(cases(options.size).items(), options.first, options.cases):
+    known = variants()
+    for case, make in itertools.islice(cases(options.size), options.first, options.cases):
         scan = make()
-        course(scan, replace(AdaptationPlan(), steps=1), {}, device)  # kernels are compiled
         for name in options.plans or known:
-            row = {"case": case, "plan": name, **course(scan, *known[name], device)}
+            row = {"case": case, "plan": name, **gains(scan, *known[name], device)}
             rows.append(row)
             print(json.dumps(row), flush=True)
     return rows
@@ -160,52 +163,29 @@ def with_others(loss: Loss, count: int, device: torch.device) -> Loss:
     return both
 
 
-def course(scan: Scan, plan: AdaptationPlan, change: Row, device: torch.device) -> Row:
-    """Gains at every evaluation; the PSNR is that of the image from all lines."""
+def gains(scan: Scan, plan: AdaptationPlan, change: Row, device: torch.device) -> Row:
+    """PSNR with the given weights, and what adaptation and mirror images add to it."""
     method = Upmri(model=upmri.prior("brain").to(device))
     change = dict(change)
     others = change.pop("others", 0)
     problem = Problem.from_scan(scan, device)
-    found: list[float] = []
-    watched = 0.0
-
-    def predict(network: nn.Module, inputs: Problem) -> Tensor:
-        nonlocal watched
-        start = _now(device)
-        found.append(psnr(mean_image(network, problem), problem.reference).mean().item())
-        watched += _now(device) - start
-        return mean_image(network, inputs)
-
     objective = replace(method.prior.objective, **{"path_every": 0, "split": ADAPTATION_SPLIT, **change})
     loss = with_others(objective.loss, others, device) if others else objective.loss
-    made = adapt_to(problem, method.prior.network, loss, predict, plan)
-    gains, image_gains = list(made.gains), [value - found[0] for value in found[1:]]
-    row: Row = {
-        "every": plan.every,
-        "psnr": round(found[0], 3),
-        "gains": [round(gain, 3) for gain in gains],
-        "standard errors": [round(deviation, 3) for deviation in made.deviations],
-        "psnr gains": [round(gain, 3) for gain in image_gains],
-        "seconds a step": round((made.seconds - watched) / max(1, made.taken), 4),
+    given = method.prior.network
+    made = adapt_to(problem, given, loss, mean_image, plan)
+
+    @torch.no_grad()
+    def score(network: Predictor) -> float:
+        return psnr(mean_image(network, problem), problem.reference).mean().item()
+
+    before = score(given)
+    return {
+        "psnr": round(before, 3),
+        "adapted": round(score(made.network) - before, 3),
+        "mirrors": round(score(Mirrored(given)) - before, 3),
+        "both": round(score(Mirrored(made.network)) - before, 3),
+        **made.facts,
     }
-    for patience in PATIENCE:
-        best, last = stop(gains, made.deviations, patience)
-        row[f"patience {patience}"] = {
-            "psnr gain": round(image_gains[best], 3) if best is not None else 0.0,
-            "seconds": round(row["seconds a step"] * plan.every * last, 2),
-        }
-    return row
-
-
-def stop(gains: Sequence[float], deviations: Sequence[float], patience: int) -> tuple[int | None, int]:
-    """Which evaluation is kept, and how many are made, with a patience."""
-    kept, largest = None, 0.0
-    for i, (gain, deviation) in enumerate(zip(gains, deviations, strict=True)):
-        largest = max(largest, gain)
-        kept = i if is_kept(gain, deviation, largest) else kept
-        if i - (-1 if kept is None else kept) >= patience:
-            return kept, i + 1
-    return kept, len(gains)
 
 
 # --- cost -------------------------------------------------------------------------------------------------------------
@@ -287,22 +267,14 @@ def site_scan(image: Tensor, rate: float, seed: int) -> Scan:
 
 
 def table_of_plans(rows: list[Row]) -> str:
-    """Mean over scans: gain in PSNR where it would stop, the largest on the way, and seconds."""
+    """Mean over scans and worst scan of the gains in PSNR, and seconds."""
     cells = []
     for name in dict.fromkeys(row["plan"] for row in rows):
         here = [row for row in rows if row["plan"] == name]
-        cell = [name]
-        for patience in PATIENCE:
-            stopped = [row[f"patience {patience}"] for row in here]
-            gains, seconds = ([entry[key] for entry in stopped] for key in ("psnr gain", "seconds"))
-            cell.append(f"{mean(gains):+.2f} · {min(gains):+.2f} · {mean(seconds):.1f} s")
-        cell.append(f"{mean(max(row['psnr gains']) for row in here):+.2f}")
-        cell.append(f"{mean(row['psnr gains'][-1] for row in here):+.2f}")
-        cell.append(f"{1e3 * mean(row['seconds a step'] for row in here):.0f}")
-        cells.append(tuple(cell))
-    head = ("settings", *(f"patience {n}: mean gain · worst · time" for n in PATIENCE), "largest on the way",
-            "at the end", "ms a step")  # fmt: skip
-    return markdown_table(head, cells)
+        found = [[row[key] for row in here] for key in ("adapted", "mirrors", "both")]
+        words = [f"{mean(values):+.2f} · {min(values):+.2f}" for values in found]
+        cells.append((name, *words, f"{mean(row['seconds'] for row in here):.1f}"))
+    return markdown_table(("settings", "adapted: mean · worst", "mirror images alone", "both", "seconds"), cells)
 
 
 def report(found: Row) -> str:
@@ -329,9 +301,8 @@ def main() -> None:
     parser.add_argument("--device", default="auto")
     parser.add_argument("--only", nargs="*", default=PARTS, choices=PARTS)
     parser.add_argument("--size", type=int, default=192, help="compare: most pixels a side of the simulated images")
-    parser.add_argument("--steps", type=int, default=100, help="compare: steps")
     parser.add_argument("--first", type=int, default=0, help="compare: number of the first scan")
-    parser.add_argument("--cases", type=int, default=8, help="compare: number after the last scan")
+    parser.add_argument("--cases", type=int, default=24, help="compare: number after the last scan")
     parser.add_argument("--plans", nargs="*", help="compare: names of settings")
     parser.add_argument("--most", type=int, default=AdaptationPlan().steps, help="cost: most steps")
     parser.add_argument("--slices", type=int, default=32, help="cost: slices of the volume")

@@ -147,16 +147,23 @@ def holding_bounds(r: Results) -> list[float]:
     return [count for _, count, _ in found]
 
 
+def endpoint(r: Results, name: str) -> float:
+    """Difference of an endpoint of the controlled experiment over all groups and rates, in dB."""
+    rows = r.at("controlled.json", "endpoints")
+    return next(float(row["mean"]) for row in rows if (row["name"], row["group"]) == (name, "all"))
+
+
 def adapted_up_to_six(r: Results) -> list[float]:
     """Least and largest mean gain of adaptation at 3×, 4× and 6×, along the usual axis."""
     return ends([mean(cell) for cells in adaptation_gains(r).values() for cell in cells])
 
 
 def adapted_losses(r: Results) -> list[float]:
-    """Number of draws along the usual axis and of those that lost; their least and largest loss."""
+    """Number of draws along the usual axis, of those that lost, the largest loss, and number that were not adapted."""
     each = [gain for cell in adapted(r, ("phase",)) for gain in cell]
     lost = [-gain for gain in each if gain < -0.005]  # below is the difference between devices
-    return [len(each), len(lost), *ends(lost)]
+    facts = r.all("real_scans.jsonl", "facts", entry=ADAPTED, phase="phase")
+    return [len(each), len(lost), max(lost), sum(one["adaptation"]["steps"] == 0 for one in facts)]
 
 
 def partial(r: Results, method: str, name: str) -> list[float]:

@@ -38,7 +38,7 @@ from upmri.physics.problem import Problem
 Predict = Callable[[nn.Module, Problem], Tensor]
 """Reconstruction by a network: images (slice, H, W) of a problem."""
 
-# Fewest lines outside the calibration region of a slice that is adapted to: one of five is held out. With eleven, four
+# Fewest lines outside the calibration region of a slice that is adapted to: two of them are held out. With eleven, four
 # simulated scans of validation people lost 0 to 0.3 dB.
 _LINES = 12
 # Standard errors by which a gain may be below the largest one.
