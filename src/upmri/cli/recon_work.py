@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 # Options that do not change a result.
 _NOT_CONTENT = ("device", "inputs", "limit", "overwrite", "split_above")
+_FILES = ("maps", "reference", "navigators")  # files beside the scan
 _OPTIONS = {"damping": "--lambda"}  # options that have another name than their setting
 _RANGE = 32  # slices of a part of a large scan: the most that an accelerator reconstructs at once
 
@@ -81,7 +83,7 @@ class ReconWork:
         facts["weights"] = sorted(load_prior(name).digest for name in names)
         facts["files"] = [None if name is None else content.digest(name) for name in self._files]
         facts["version"] = __version__
-        for name in ("maps", "reference", "navigators"):
+        for name in _FILES:
             del facts[name]
         return content.stamp({**facts, "settings": {**self.settings, "model": None}})
 
@@ -194,11 +196,12 @@ class ReconWork:
                 self._warn_of_deviations(destination)
                 given, other = _maps(self.maps, self.limit), _scan(self.reference, self.limit)
                 echoes = _scan(self.navigators, self.limit)
-                each = MappedSlices(source, self.slices, maps=given, reference=other, navigators=echoes)
-                rec = reconstruct_slices(
-                    each, len(each), self.method, read=each.read,
-                    check=self.check, seed=self.seed, device=self.device, progress=progress, **self.settings
-                )  # fmt: skip
+                with self._naming_files():
+                    each = MappedSlices(source, self.slices, maps=given, reference=other, navigators=echoes)
+                    rec = reconstruct_slices(
+                        each, len(each), self.method, read=each.read,
+                        check=self.check, seed=self.seed, device=self.device, progress=progress, **self.settings
+                    )  # fmt: skip
             with stage("writing"):
                 rec.save(destination, overwrite=self.overwrite, complex=self.keep_phase)
         if self.with_report:
@@ -206,6 +209,14 @@ class ReconWork:
                 page = self.page(destination)
                 report.write_report(rec, page, scan=path, slices=self.slices, axes=self.axes, overwrite=self.overwrite)
         return rec
+
+    @contextmanager
+    def _naming_files(self) -> Iterator[None]:
+        """Name the file of maps, the reference or the navigators in what is wrong with it, not the scan."""
+        try:
+            yield
+        except InputError as error:
+            raise error.within(path=dict(zip(_FILES, self._files, strict=True)).get(error.field or "")) from error
 
     def _warn_of_deviations(self, destination: Path) -> None:
         """Warn where standard deviations are asked for, and neither the file nor a page will have them."""
