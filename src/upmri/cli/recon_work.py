@@ -105,7 +105,7 @@ class ReconWork:
             work = replace(work, slices=task.slices, settings=self.settings | model, split_above=None)
             work = replace(work, with_report=False, check=self.check and not model, inputs=())
         rec = work.reconstruct(Path(task.inputs[0]), destination)
-        return Done(work.files(destination), summary(Path(task.inputs[0]), destination, rec))
+        return Done(work.files(destination), work.summary(Path(task.inputs[0]), destination, rec))
 
     def files(self, destination: Path) -> list[Path]:
         """Return the files that may be written for a result."""
@@ -120,6 +120,11 @@ class ReconWork:
         from upmri.formats.file_names import base_name
 
         return destination.with_name(f"{base_name(destination)}.html")
+
+    def summary(self, path: Path, destination: Path, rec: Reconstruction) -> dict[str, Any]:
+        """Return the row of the table, or the entry of the JSON, of a result and its page."""
+        pages = {"page": str(self.page(destination))} if self.with_report else {}
+        return summary(path, destination, rec) | pages
 
     def absolute(self) -> ReconWork:
         """Return the same with absolute names of files, for processes that work in other folders."""
