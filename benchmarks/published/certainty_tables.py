@@ -103,10 +103,9 @@ def lesions(r: Results) -> str:
     for method in SHOWN:
         texts = []
         for i, cell in enumerate(cells[method]):
-            best = [f"{v:.2f}" == f"{max(cells[m][i][k] for m in SHOWN):.2f}" for k, v in enumerate(cell)]
-            shown = " · ".join(
-                f"**{v:.2f}**" if b and not all(best) else f"{v:.2f}" for v, b in zip(cell, best, strict=True)
-            )
+            numbers = [show(v, ".2f") for v in cell]
+            best = [n == show(max(cells[m][i][k] for m in SHOWN), ".2f") for k, n in enumerate(numbers)]
+            shown = " · ".join(f"**{n}**" if b and not all(best) else n for n, b in zip(numbers, best, strict=True))
             texts.append(f"**{shown}**" if all(best) else shown)
         rows.append([f"`{method}`", *texts])
     return markdown(["", "real lesions (mostly 4 px)", "synthetic, 2 px", *(f"{d} px" for d in DIAMETERS[1:])], rows)

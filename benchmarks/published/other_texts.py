@@ -197,7 +197,7 @@ TEXTS = [
     ),
     Text(
         "docs/lesions.md",
-        "`rei` treats contrasts alike: {:.2f} · {:.2f} · {:.2f}, {:.2f} · {:.2f} · {:.2f}, {:.2f} · {:.2f} · {:.2f}",
+        "`rei`, treats contrasts alike: {:.2f} · {:.2f} · {:.2f}, {:.2f} · {:.2f} · {:.2f}, {:.2f} · {:.2f} · {:.2f}",
         lambda r: v.by_contrast(r, "rei", ("+0.3", "+1", "-0.6")),
     ),
     Text("docs/lesions.md", "From 6× on it is {:.0f} to {:.0f} % below that of all lines", v.below),

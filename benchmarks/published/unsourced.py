@@ -52,7 +52,7 @@ UNSOURCED: list[dict[str, str]] = [
         ("docs/volumes.md", "memory of Calgary-Campinas files; time beside 30 iterations of BART", TRIALS),
         (
             "docs/partial_fourier.md",
-            "losses with one β everywhere; changes between the two ends of asymmetric echoes",
+            "losses with one β everywhere; changes at the worse end of asymmetric echoes",
             TRIALS,
         ),
         (

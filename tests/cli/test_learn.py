@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 
 import pytest
 
@@ -72,6 +73,14 @@ def test_train_and_use_what_was_learnt(run, recipe, scan, tmp_path, one_line):
         run("train", "small.yaml", "--set", "steps=2", "--set", "objective.cascades=2", "--resume", "-q").stdout == ""
     )
     run("recon", "scan.h5", "-m", "upmri", "--slices", "0", "--model", "run/mine.safetensors", "-q")
+
+
+@pytest.mark.parametrize("keep", ["last", "best"])
+def test_the_gain_on_validation_scans_is_said(run, recipe, keep):
+    changes = ["validation={images: [images.npy], coils: 4, accelerations: [2.0]}", f"keep={keep}", "steps=1"]
+    done = run("train", "small.yaml", *(word for change in changes for word in ("--set", change)))
+    said = r"run/mine\.safetensors: [+-]\d+\.\d\d dB over SENSE on held-out lines of the validation scans\n"
+    assert re.fullmatch(said, done.stdout), done.stdout
 
 
 @pytest.mark.parametrize(

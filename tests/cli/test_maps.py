@@ -60,5 +60,7 @@ def test_bad_input_is_one_line(run, bare, tmp_path, one_line):
     one_line(run("maps", "bare.npy", "-o", "maps.png", code=2), "ends in .h5, .npy, .cfl")
     one_line(run("maps", "bare.npy", "-o", "bare.npy", "--overwrite", code=2), "is an input")
     np.save(tmp_path / "three.npy", bare.maps[:, :3].numpy())
-    one_line(run("recon", "bare.npy", "-m", "sense", "--maps", "three.npy", code=2), "maps", "like the scan")
+    one_line(
+        run("recon", "bare.npy", "-m", "sense", "--maps", "three.npy", code=2), "three.npy: maps:", "like the scan"
+    )
     assert not (tmp_path / "bare.nii.gz").exists()

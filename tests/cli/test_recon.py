@@ -475,7 +475,9 @@ def test_navigators_correct_the_ghosts_of_an_echo_planar_scan(run, tmp_path, one
     other = upmri.Scan(kspace=torch.ones(1, 3, 64, 64, dtype=torch.complex64))
     other.save(tmp_path / "other.h5")
     one_line(
-        run("recon", "epi.h5", "-m", "sense", "--navigators", "other.h5", "-o", "c.npy", code=2), "navigators", "coils"
+        run("recon", "epi.h5", "-m", "sense", "--navigators", "other.h5", "-o", "c.npy", code=2),
+        "upmri: other.h5: navigators:",
+        "coils",
     )
 
 

@@ -28,7 +28,8 @@ def test_report(run, tmp_path):
 
 def test_recon_writes_one_beside_its_image(run, tmp_path):
     upmri.simulate(upmri.demo.brain()[:2, ::2, ::2], coils=4, acceleration=2).save(tmp_path / "scan.h5")
-    run("recon", "scan.h5", "-m", "sense", "--report", "--slices", "1:2", "-o", "image.nii.gz")
+    done = run("recon", "scan.h5", "-m", "sense", "--report", "--slices", "1:2", "-o", "image.nii.gz")
+    assert done.stdout.startswith("image.nii.gz and image.html: 1 slice by sense")
     page = (tmp_path / "image.html").read_text("utf-8")
     assert page.count('"scores":{') == 2  # the reference and sense
     (tmp_path / "image.nii.gz").unlink()

@@ -1,5 +1,7 @@
 """Folders of scans, and the names of their outputs."""
 
+from pathlib import Path
+
 import pytest
 
 from upmri.cluster.inputs import expand
@@ -16,6 +18,13 @@ def folder(tmp_path):
 
 def test_subfolders_are_kept(folder):
     assert [name for _, name in expand([folder])] == ["p1/brain", "p2/b", "p2/brain"]
+
+
+def test_files_are_named_as_their_folder_was(folder, monkeypatch):
+    monkeypatch.chdir(folder.parent)
+    given = Path(folder.name)
+    assert [path for path, _ in expand([given])] == [given / "p1/brain.h5", given / "p2/b.cfl", given / "p2/brain.h5"]
+    assert all(path.is_absolute() for path, _ in expand([folder]))
 
 
 def test_files_keep_their_names(folder):

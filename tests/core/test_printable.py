@@ -2,7 +2,7 @@
 
 import pytest
 
-from upmri.core.printable import one_line
+from upmri.core.printable import one_line, slices_like
 
 
 @pytest.mark.parametrize(
@@ -29,3 +29,8 @@ def test_long_text_is_cut():
     assert one_line("y" * 1000) == "y" * 1000
     assert one_line("y" * 1001) == "y" * 1000 + "…"
     assert len(one_line(["y" * 2000] * 50)) == 1001
+
+
+def test_slices_that_a_file_beside_a_scan_has():
+    assert slices_like(1) == "1 slice, as the scan has"
+    assert slices_like(8) == "1 slice or 8, as the scan has"

@@ -60,6 +60,15 @@ def test_a_mask_of_points():
     assert min(facts["calibration"]) >= 8
 
 
+def test_an_array_that_looks_like_a_3d_scan_gets_a_hint(tmp_path):
+    planes = upmri.simulate(upmri.demo.brain(), coils=4, acceleration=4, pattern="poisson")
+    np.save(tmp_path / "x.npy", planes.kspace.swapaxes(0, 1).numpy())  # (coil, readout, phase, partition)
+    hint = "read as 4 slices of 3 coils"
+    assert any(hint in note for note in info(tmp_path / "x.npy")["notes"])
+    named = info(tmp_path / "x.npy", axes="coil,readout,phase,partition")
+    assert not any("--axes" in note for note in [*named["notes"], *info(planes)["notes"]])
+
+
 def test_notes():
     sampled, coil = info(np.ones((1, 24, 24), np.complex64))["notes"]
     assert "sampled" in sampled

@@ -55,3 +55,8 @@ def test_every_order_gives_the_same_scan(tmp_path, gaussian):
         np.save(tmp_path / "x.npy", kspace.transpose(order))
         scan = load(tmp_path / "x.npy", axes=",".join(names[i] for i in order))
         np.testing.assert_array_equal(scan.kspace, kspace)
+
+
+def test_a_slip_in_a_name_is_named():
+    with pytest.raises(InputError, match="did you mean readout"):
+        name_axes("coil,redout,phase", (3, 4, 5))

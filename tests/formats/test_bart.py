@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from upmri import load
+from upmri import InputError, load
 from upmri.formats import open_source
 from upmri.physics.fourier import fft1c, fft2c, ifft2c
 
@@ -124,9 +124,9 @@ def test_forty_gigabytes_are_no_burden_when_one_slice_is_asked_for(tmp_path, gau
 @pytest.mark.parametrize(
     ("header", "field", "word"),
     [
-        ("# Dimensions\n4 4 1 3\n", "x.cfl", "384"),
-        ("# Dimensions\n4 4 1 1\n", "x.cfl", "128"),
-        ("# Dimensions\n999999999999999999 9999999999999999 4 2\n", "x.cfl", "6399999"),
+        ("# Dimensions\n4 4 1 3\n", None, "384"),
+        ("# Dimensions\n4 4 1 1\n", None, "128"),
+        ("# Dimensions\n999999999999999999 9999999999999999 4 2\n", None, "6399999"),
         ("# Dimensions\n4 4 0 2\n", "x.hdr", "at least 1"),
         ("# Dimensions\n4 4 1 -2\n", "x.hdr", "at most 16"),
         ("# Dimensions\n4 4 1 2 x\n", "x.hdr", "at most 16"),
@@ -142,6 +142,14 @@ def test_forty_gigabytes_are_no_burden_when_one_slice_is_asked_for(tmp_path, gau
 )
 def test_headers_are_not_believed(tmp_path, gaussian, header, field, word, refuse):
     refuse(write(tmp_path / "x.cfl", gaussian(4, 4, 1, 2), header), word, field=field)
+
+
+@pytest.mark.parametrize(("given", "named"), [("x.cfl", "x.cfl: expected"), ("x.hdr", "x.hdr: x.cfl: expected")])
+def test_data_cut_short_are_named_once(tmp_path, gaussian, given, named):
+    write(tmp_path / "x.cfl", gaussian(4, 4, 1, 2), "# Dimensions\n4 4 1 3\n")
+    with pytest.raises(InputError) as error:
+        load(tmp_path / given)
+    assert str(error.value).removeprefix(f"{tmp_path}/").startswith(named)
 
 
 def test_what_is_missing_is_named(tmp_path, gaussian, refuse):

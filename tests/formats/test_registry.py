@@ -68,6 +68,21 @@ def test_a_registered_reader_is_used(tmp_path, refused):
     assert load(tmp_path / "x.txt").kspace.item() == 3
 
 
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("x.npy", "that of a NumPy array"),
+        ("x.nii.gz", "upmri simulate"),
+        ("x.dat", "Siemens twix"),
+        ("x", "NumPy .npy"),
+    ],
+)
+def test_a_file_that_no_reader_knows(tmp_path, refused, name, words):
+    (tmp_path / name).write_text("text")
+    with refused(words, path=tmp_path / name):
+        load(tmp_path / name)
+
+
 def test_it_is_asked_before_the_others_and_the_last_first(tmp_path):
     np.save(tmp_path / "x.npy", np.ones((1, 1, 1), np.complex64))
     first, last = reader(b"\x93NUMPY"), reader(b"\x93NUMPY")

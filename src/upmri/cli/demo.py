@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 ACCELERATIONS = (4, 8)
 CAUTION = (
-    "At 8× every method blurs the folds of the cortex. Lesions of a few pixels lose a third of their contrast or more, "
-    "and some vanish: do not look for lesions in such images."
+    "At 8× every method blurs the folds of the cortex. Lesions of a few pixels lose about a third of their contrast, "
+    "faint ones half, and some vanish: do not look for lesions in such images."
 )
 """Caption of the images at 8×; measured in ``docs/lesions.md``."""
 

@@ -67,7 +67,7 @@ def train_command(
     quiet: Quiet = False,
     trusted: Trusted = False,  # noqa: ARG001
 ) -> None:
-    """Train a method on undersampled scans and print the file of its weights. Several GPUs: torchrun -m upmri ….
+    """Train a method on undersampled scans; print its weights and their gain. Several GPUs: torchrun -m upmri ….
 
     Ctrl-C and SIGTERM save the run; --resume continues it.
     """
@@ -91,7 +91,18 @@ def train_command(
     except InputError as error:
         raise error if error.field == "--set" else error.within(path=config) from error
     if not quiet and _leads():
-        typer.echo(path)
+        console.say(f"{path}{_gain_over_sense(path)}")
+
+
+def _gain_over_sense(weights: Path) -> str:
+    """Return what validation says of weights, or nothing where there was none."""
+    from upmri.weights.catalogue import read_card
+
+    made = read_card(str(weights))["training"]
+    found = {"gain": (made.get("validation") or {}).get("held_out_gain")} | (made.get("kept") or {})
+    if found["gain"] is None:
+        return ""
+    return f": {found['gain']:+.2f} dB over SENSE on held-out lines of the validation scans"
 
 
 def _write_template(path: Path, changes: list[str], quiet: bool) -> None:

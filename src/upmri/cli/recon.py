@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -169,8 +168,9 @@ def recon_command(
     merge: many.Merge = False,
 ) -> None:
     """Reconstruct scans, slice by slice; by default into SCAN.nii.gz in the current folder."""
+    from upmri.cli.recon_lines import result_line, say_weights
     from upmri.cli.recon_targets import file_tasks, make_folders, pair_targets, without_existing
-    from upmri.cli.recon_work import ReconWork, summary
+    from upmri.cli.recon_work import ReconWork
 
     if not scans and not merge:
         raise InputError("expected at least one", field="SCAN")
@@ -234,9 +234,9 @@ def recon_command(
             console.complain(RuntimeError(f"interrupted at {path}; {again} continues with it"))
             raise console.Ended(130) from error
         stages = {"stages": {name: round(value, 4) for name, value in seconds.items()}} if profile else {}
-        results.append(summary(path, destination, rec) | stages)
+        results.append(work.summary(path, destination, rec) | stages)
         if not quiet and not as_json:
-            console.say(_line(results[-1]))
+            console.say(result_line(results[-1]))
             if rec.bounds is not None:
                 console.say(rec.bounds.sentence)
             for name, value in seconds.items():
@@ -244,17 +244,9 @@ def recon_command(
     if as_json:
         typer.echo(json.dumps(results, indent=2))
     elif not quiet:
-        _say_weights(results)
+        say_weights(results)
     if failed:
         raise typer.Exit(2)
-
-
-def _say_weights(results: list[dict[str, Any]]) -> None:
-    """Say how many scans were reconstructed with which weights, where these differ."""
-    counts = Counter(result["settings"].get("model") for result in results)
-    if len(counts) > 1:
-        said = ", ".join(f"{count} scan{'s' * (count != 1)} with {name}" for name, count in counts.most_common())
-        console.say(f"{said}; --model takes the same weights for all")
 
 
 def _show_plans(work: ReconWork, pairs: list[tuple[Path, Path]], shard: str | None, *, as_json: bool) -> None:
@@ -280,32 +272,3 @@ def _show_plans(work: ReconWork, pairs: list[tuple[Path, Path]], shard: str | No
         console.say("Nothing was reconstructed or written.")
     if failed:
         raise typer.Exit(2)
-
-
-def _adaptation(made: dict[str, Any]) -> str:
-    if made["steps"]:
-        return f"adapted in {made['seconds']:.1f} s ({made['gain']:+.2f} dB on held-out lines)"
-    return f"not adapted ({'no gain on held-out lines' if made['slices'] else 'too few lines'})"
-
-
-def _line(result: dict[str, Any]) -> str:
-    scores = f", PSNR {result['psnr']:.2f} dB, SSIM {result['ssim']:.3f}" if "psnr" in result else ""
-    slices = f"{result['slices']} slice{'s' * (result['slices'] != 1)}"
-    model = result["settings"].get("model")
-    weights = "" if model is None else f" with weights {model}"
-    gain = result["settings"].get("held_out_gain")
-    quality = result["settings"].get("maps_quality")
-    if quality in ("doubtful", "poor"):
-        scores += f"; coil maps ({result['settings']['maps_from']}): {quality}"
-    if "calibration_lines" in result["settings"]:
-        scores += (
-            f"; only {result['settings']['calibration_lines']} calibration lines: the image can show wrong structure"
-        )
-    weights += "" if gain is None else f" ({gain:+.1f} dB over SENSE on held-out lines)"
-    found = result["settings"].get("recognised")
-    if found and "partial_fourier" in result["settings"]:
-        scores += f"; {found}: {'used' if result['settings']['partial_fourier'] else 'not used'}"
-    made = result["settings"].get("adaptation")
-    if made is not None:
-        weights += f", {_adaptation(made)}"
-    return f"{result['out']}: {slices} by {result['method']}{weights} in {result['seconds']:.1f} s{scores}"

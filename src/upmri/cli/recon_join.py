@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from upmri.cli import console
-from upmri.cli.recon_work import ReconWork, summary
+from upmri.cli.recon_work import ReconWork
 from upmri.cluster.perform import Done, FileTask
 
 
@@ -42,4 +42,4 @@ class JoinWork:
         if work.with_report:
             with console.warnings_shown(quiet=True):
                 report.write_report(rec, work.page(destination), scan=path, axes=work.axes, overwrite=overwrite)
-        return Done(work.files(destination), summary(path, destination, rec))
+        return Done(work.files(destination), work.summary(path, destination, rec))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 # Options that do not change a result.
 _NOT_CONTENT = ("device", "inputs", "limit", "overwrite", "split_above")
+_FILES = ("maps", "reference", "navigators")  # files beside the scan
 _OPTIONS = {"damping": "--lambda"}  # options that have another name than their setting
 _RANGE = 32  # slices of a part of a large scan: the most that an accelerator reconstructs at once
 
@@ -81,7 +83,7 @@ class ReconWork:
         facts["weights"] = sorted(load_prior(name).digest for name in names)
         facts["files"] = [None if name is None else content.digest(name) for name in self._files]
         facts["version"] = __version__
-        for name in ("maps", "reference", "navigators"):
+        for name in _FILES:
             del facts[name]
         return content.stamp({**facts, "settings": {**self.settings, "model": None}})
 
@@ -103,7 +105,7 @@ class ReconWork:
             work = replace(work, slices=task.slices, settings=self.settings | model, split_above=None)
             work = replace(work, with_report=False, check=self.check and not model, inputs=())
         rec = work.reconstruct(Path(task.inputs[0]), destination)
-        return Done(work.files(destination), summary(Path(task.inputs[0]), destination, rec))
+        return Done(work.files(destination), work.summary(Path(task.inputs[0]), destination, rec))
 
     def files(self, destination: Path) -> list[Path]:
         """Return the files that may be written for a result."""
@@ -118,6 +120,11 @@ class ReconWork:
         from upmri.formats.file_names import base_name
 
         return destination.with_name(f"{base_name(destination)}.html")
+
+    def summary(self, path: Path, destination: Path, rec: Reconstruction) -> dict[str, Any]:
+        """Return the row of the table, or the entry of the JSON, of a result and its page."""
+        pages = {"page": str(self.page(destination))} if self.with_report else {}
+        return summary(path, destination, rec) | pages
 
     def absolute(self) -> ReconWork:
         """Return the same with absolute names of files, for processes that work in other folders."""
@@ -194,11 +201,12 @@ class ReconWork:
                 self._warn_of_deviations(destination)
                 given, other = _maps(self.maps, self.limit), _scan(self.reference, self.limit)
                 echoes = _scan(self.navigators, self.limit)
-                each = MappedSlices(source, self.slices, maps=given, reference=other, navigators=echoes)
-                rec = reconstruct_slices(
-                    each, len(each), self.method, read=each.read,
-                    check=self.check, seed=self.seed, device=self.device, progress=progress, **self.settings
-                )  # fmt: skip
+                with self._naming_files():
+                    each = MappedSlices(source, self.slices, maps=given, reference=other, navigators=echoes)
+                    rec = reconstruct_slices(
+                        each, len(each), self.method, read=each.read,
+                        check=self.check, seed=self.seed, device=self.device, progress=progress, **self.settings
+                    )  # fmt: skip
             with stage("writing"):
                 rec.save(destination, overwrite=self.overwrite, complex=self.keep_phase)
         if self.with_report:
@@ -206,6 +214,14 @@ class ReconWork:
                 page = self.page(destination)
                 report.write_report(rec, page, scan=path, slices=self.slices, axes=self.axes, overwrite=self.overwrite)
         return rec
+
+    @contextmanager
+    def _naming_files(self) -> Iterator[None]:
+        """Name the file of maps, the reference or the navigators in what is wrong with it, not the scan."""
+        try:
+            yield
+        except InputError as error:
+            raise error.within(path=dict(zip(_FILES, self._files, strict=True)).get(error.field or "")) from error
 
     def _warn_of_deviations(self, destination: Path) -> None:
         """Warn where standard deviations are asked for, and neither the file nor a page will have them."""

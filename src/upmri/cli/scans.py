@@ -189,7 +189,9 @@ def _simulate_folder(
     pairs = [(path, (target / f"{name}.h5").absolute()) for path, name in expand([folder])]
     for place in {target.absolute(), *(out.parent for _, out in pairs)}:
         atomic.make_folder(place)
-    tasks = [FileTask(str(out.relative_to(target.absolute())), (str(path),), str(out)) for path, out in pairs]
+    tasks = [
+        FileTask(str(out.relative_to(target.absolute())), (str(path.absolute()),), str(out)) for path, out in pairs
+    ]
     many.run(
         work, tasks, target.absolute(), label="simulate", shard=shard, cluster=cluster, overwrite=overwrite, quiet=quiet
     )

@@ -46,7 +46,8 @@ def expand(paths: Sequence[Path]) -> list[tuple[Path, str]]:
         if not inside:
             raise InputError("has no scans", path=path)
         root = path.absolute()
-        found += [(file, str(file.relative_to(root).parent / base_name(file))) for file in inside]
+        below = [file.relative_to(root) for file in inside]  # named as the folder was: relative, if it was
+        found += [(path / file, str(file.parent / base_name(file))) for file in below]
     names: dict[str, Path] = {}
     for file, name in found:
         if name in names:

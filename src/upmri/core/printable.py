@@ -31,6 +31,11 @@ def one_line(value: Any) -> str:
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
 
 
+def slices_like(count: int) -> str:
+    """Return how many slices a file has that goes with a scan of ``count`` slices: "1 slice or 8, as the scan has"."""
+    return f"1 slice{f' or {count}' * (count != 1)}, as the scan has"
+
+
 def did_you_mean(given: str, known: Iterable[str]) -> str:
     """Return "; did you mean sense?" for a name that is close to a known one, otherwise nothing."""
     close = difflib.get_close_matches(given.lower(), list(known), 1, _CLOSE)

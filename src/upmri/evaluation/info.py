@@ -99,7 +99,7 @@ def _describe(middle: Scan, slices: int, kind: str, file: str | None) -> dict[st
         "reference": middle.reference is not None,
         "geometry": "geometry" in middle.meta,
         "meta": middle.meta,
-        "notes": found + notes + _notes(middle) + more,
+        "notes": found + notes + _notes(middle) + _order(middle, slices, kind) + more,
     }
 
 
@@ -183,3 +183,13 @@ def _notes(middle: Scan) -> list[str]:
     if middle.coils == 1:
         notes.append("There is one coil: parallel imaging needs several.")
     return notes
+
+
+def _order(middle: Scan, slices: int, kind: str) -> list[str]:
+    """Return a note for an array of four axes without names that looks like a 3-D scan."""
+    if not kind.startswith("NumPy") or slices == 1 or middle.mask.shape[1] == 1 or "axes" in middle.meta:
+        return []
+    return [
+        f"The array is read as {slices} slices of {middle.coils} coils, and its mask is 2-D. If it is a 3-D scan with "
+        "two phase encodings, name its axes, as in --axes coil,readout,phase,partition."
+    ]

@@ -15,6 +15,7 @@ import math
 from dataclasses import dataclass
 
 from upmri.core.errors import InputError
+from upmri.core.printable import did_you_mean
 
 ALONG_SLICES = ("slice", "frame", "echo", "repetition", "contrast", "set")
 NAMES = ("coil", "readout", "phase", "partition", *ALONG_SLICES)
@@ -74,7 +75,8 @@ def name_axes(text: str, shape: tuple[int, ...]) -> NamedAxes:
     unknown = [name for name in names if name not in NAMES]
     if unknown or len(set(names)) < len(names) or not {"readout", "phase"} <= set(names):
         raise InputError(
-            f"expected readout, phase and others of {', '.join(NAMES)}, each once, between commas, got {text!r}",
+            f"expected readout, phase and others of {', '.join(NAMES)}, each once, between commas, got {text!r}"
+            f"{did_you_mean(unknown[0], NAMES) if unknown else ''}",
             field="axes",
         )
     if len(names) != len(shape):

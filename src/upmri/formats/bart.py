@@ -70,7 +70,8 @@ def open_pair(path: Path) -> tuple[tuple[int, ...], Path]:
         raise error.within(field=header.name) from error
     size, declared = data.stat().st_size, 8 * math.prod(shape)
     if size != declared:
-        raise InputError(f"expected {declared} bytes for {_text(shape)}, there are {size}", field=data.name)
+        field = None if data == path else data.name  # the file that was given is named anyway
+        raise InputError(f"expected {declared} bytes for {_text(shape)}, there are {size}", field=field)
     return shape, data
 
 

@@ -25,7 +25,8 @@ def find_files(names: Sequence[str], part: str | None = None, *, deep: bool = Fa
     """
     files: list[Path] = []
     for name in names:
-        path = Path(os.path.expandvars(name)).expanduser().absolute()
+        given = Path(os.path.expandvars(name)).expanduser()
+        path = given.absolute()
         if path.is_dir():
             wanted = None if part is None else _subjects(path, part)
             inside = path.rglob("*") if deep else path.iterdir()
@@ -34,7 +35,7 @@ def find_files(names: Sequence[str], part: str | None = None, *, deep: bool = Fa
         elif path.is_file():
             files.append(path)
         else:
-            raise InputError("expected a file or a folder, there is none", path=path)
+            raise InputError("expected a file or a folder, there is none", path=given)
     return files
 
 

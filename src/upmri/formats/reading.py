@@ -12,6 +12,15 @@ from upmri.formats import guard, hdf5, native, registry
 from upmri.formats.ordered import OrderedSource
 from upmri.formats.source import Source
 
+_IMAGES = (".nii", ".nii.gz", ".dcm", ".png")
+_KINDS = {
+    ".npy": "a NumPy array",
+    ".npz": "a NumPy archive",
+    ".h5": "HDF5",
+    ".mat": "MATLAB 7.3",
+    ".dat": "Siemens twix",
+}
+
 
 def open_here(path: Path, max_bytes: int, also: Sequence[str] = (), axes: str | None = None) -> Source:
     """Open a scan.
@@ -36,6 +45,10 @@ def open_here(path: Path, max_bytes: int, also: Sequence[str] = (), axes: str | 
                 f"no scan in a known format: HDF5 that holds {held}; k-space of another program is read from an array "
                 "called kspace, with --axes (axes=… in Python)"
             )
+        if path.name.lower().endswith(_IMAGES):
+            raise InputError("no scan in a known format: an image has no k-space; `upmri simulate` makes a scan of one")
+        if (kind := _KINDS.get(path.suffix.lower())) is not None:
+            raise InputError(f"no scan in a known format: its name is that of {kind}, its content is not")
         known = ", ".join([*also, *(reader.READS for reader in registry.readers())])
         raise InputError(f"no scan in a known format, which are {known}")
 

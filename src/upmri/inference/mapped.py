@@ -10,6 +10,7 @@ from itertools import islice
 from torch import Tensor
 
 from upmri.core.errors import InputError
+from upmri.core.printable import slices_like
 from upmri.core.scan import Scan
 from upmri.formats.source import SliceSelection, Source
 from upmri.physics.epi import correct_ghosts, lines_alternate
@@ -149,4 +150,4 @@ def _numbers(name: str, count: int, source: Source, wanted: range) -> list[int]:
         return [place_of[index] for index in wanted]
     if count == len(wanted):
         return list(range(count))
-    raise InputError(f"expected 1 slice or {source.slices}, as the scan has, got {count}", field=name)
+    raise InputError(f"expected {slices_like(source.slices)}, got {count}", field=name)

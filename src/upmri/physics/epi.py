@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from upmri.core.errors import InputError
+from upmri.core.printable import slices_like
 from upmri.core.scan import Scan
 from upmri.physics.fourier import fft1c, ifft1c
 
@@ -133,7 +134,7 @@ def correct_ghosts(scan: Scan, navigators: Scan) -> Scan:
             field="navigators",
         )
     if len(navigators) not in (1, len(scan)):
-        raise InputError(f"expected 1 slice or {len(scan)}, as the scan has, got {len(navigators)}", field="navigators")
+        raise InputError(f"expected {slices_like(len(scan))}, got {len(navigators)}", field="navigators")
     kspace = scan.kspace.clone()
     for i in range(len(scan)):
         reference = _lines(navigators, i if len(navigators) > 1 else 0)

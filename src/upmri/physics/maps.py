@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from upmri.core.errors import InputError
+from upmri.core.printable import slices_like
 from upmri.core.scan import Scan, as_scan
 from upmri.physics.espirit import MIN_LINES, central_block, espirit, find_maps
 from upmri.physics.frames import average_over_time, places
@@ -130,7 +131,7 @@ def maps_of_reference(scan: Scan, reference: Scan, **settings: Any) -> Tensor:
     if reference.coils != scan.coils:
         raise InputError(f"expected {scan.coils} coils, as the scan has, got {reference.coils}", field="reference")
     if len(reference) not in (1, len(scan)):
-        raise InputError(f"expected 1 slice or {len(scan)}, as the scan has, got {len(reference)}", field="reference")
+        raise InputError(f"expected {slices_like(len(scan))}, got {len(reference)}", field="reference")
     grid = _grid(scan, reference)
     maps = torch.stack(
         [_reference_slice(*one, grid, settings) for one in zip(reference.kspace, reference.mask, strict=True)]
