@@ -158,6 +158,16 @@ def adapted_up_to_six(r: Results) -> list[float]:
     return ends([mean(cell) for cells in adaptation_gains(r).values() for cell in cells])
 
 
+def mirrors_alone(r: Results) -> list[float]:
+    """Mean gain of the mirror images without adaptation at 3×, 4× and 6×, along the usual axis."""
+    where = [{"scan": scan, "rate": rate, "phase": "phase"} for scan in SCANS for rate in (3.0, 4.0, 6.0)]
+    own, mirrored = (
+        [r.one("real_scans.jsonl", "psnr", entry=entry, draw=draw, **at) for at in where for draw in range(12)]
+        for entry in (OURS, f"{OURS}, mirrors")
+    )
+    return [mean(mirrored) - mean(own)]
+
+
 def adapted_losses(r: Results) -> list[float]:
     """Number of draws along the usual axis, of those that lost, the largest loss, and number that were not adapted."""
     each = [gain for cell in adapted(r, ("phase",)) for gain in cell]
