@@ -41,7 +41,11 @@ TEXTS = [
         "and {:d} were not adapted",
         v.adapted_losses,
     ),
-    Text("docs/adapt.md", "The mean over mirror images alone (`--mirrors`, no adaptation) gains {:.2f} dB", v.mirrors_alone),
+    Text(
+        "docs/adapt.md",
+        "The mean over mirror images alone (`--mirrors`, no adaptation) gains {:.2f} dB",
+        v.mirrors_alone,
+    ),
     Text(
         "docs/adapt.md",
         "{:+.2f} dB there was {:+.2f} dB in the image",
