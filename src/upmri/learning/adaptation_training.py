@@ -79,7 +79,24 @@ class AdaptationPlan:
 
 
 class AdaptationTraining:
-    """A copy of the network in training, and the moving average of its weights."""
+    """A copy of the network in training, and the moving average of its weights.
+
+    Parameters
+    ----------
+    problem
+        Slices with the lines to train on.
+    network
+        Initial network, which is not changed.
+    loss
+        Training loss.
+    plan
+        Settings.
+
+    Attributes
+    ----------
+    averaged
+        Network with the moving average of the weights.
+    """
 
     def __init__(self, problem: Problem, network: nn.Module, loss: Loss, plan: AdaptationPlan) -> None:
         self._views, self._loss, self._plan = _views(problem, plan), loss, plan
