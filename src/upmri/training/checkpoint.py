@@ -67,7 +67,7 @@ def _locked_file(folder: Path) -> AbstractContextManager[Any]:
                 owner = file.read(100).strip()
                 raise InputError(
                     f"another training is running in this folder (process {owner or 'unknown'}); "
-                    "wait for its end or choose another output folder",
+                    "wait for its end or choose another output",
                     path=folder,
                 ) from error
             except OSError as error:
@@ -95,13 +95,31 @@ def _remove_if_unused(folder: Path, made: Sequence[Path]) -> None:
                 path.rmdir()
 
 
-def check(folder: Path, resume: bool) -> None:
-    """Refuse to overwrite a run, and to resume where there is none."""
+def check(folder: Path, resume: bool, file: Path | None = None) -> None:
+    """Refuse to overwrite a run, and to resume where there is none.
+
+    Parameters
+    ----------
+    folder
+        Folder of the run.
+    resume
+        Whether the run is to be continued.
+    file
+        What the user named instead of the folder: the file to write.
+    """
     found = (folder / "checkpoint.safetensors").exists()
     if resume and not found:
-        raise InputError("there is no checkpoint to continue; start without it", field="--resume", path=folder)
+        where = "" if file is None else f" in {folder}"
+        raise InputError(
+            f"there is no checkpoint to continue{where}; start without it", field="--resume", path=file or folder
+        )
     if found and not resume:
-        raise InputError("has a run already; continue it with --resume or choose another output folder", path=folder)
+        raise InputError(
+            "has a run already; continue it with --resume or choose another output folder"
+            if file is None
+            else f"has a run already, in {folder}; continue it with --resume, remove that folder, or choose another -o",
+            path=file or folder,
+        )
 
 
 def fingerprint(config: TrainConfig, slices: str) -> str:
@@ -156,7 +174,7 @@ def load_state(path: Path, network: nn.Module, copies: Copies, optimiser: torch.
     try:
         opened = safe_open(path, framework="pt")
     except SafetensorError as error:
-        raise InputError(f"damaged ({error}); remove it or choose another output folder", path=path) from error
+        raise InputError(f"damaged ({error}); remove it or choose another output", path=path) from error
     with opened as file:
         wanted = {
             f"{kind}.{name}": list(p.shape)
@@ -165,7 +183,7 @@ def load_state(path: Path, network: nn.Module, copies: Copies, optimiser: torch.
         }
         found = {name: file.get_slice(name).get_shape() for name in file.keys()}  # noqa: SIM118
         if wanted != found or "facts" not in (file.metadata() or {}):
-            raise InputError("belongs to another network; remove it or choose another output folder", path=path)
+            raise InputError("belongs to another network; remove it or choose another output", path=path)
         facts: dict[str, Any] = json.loads(file.metadata()["facts"])
         with torch.no_grad():
             for name, parameter in network.named_parameters():
