@@ -38,7 +38,7 @@ for axes, (name, (values, white, colours)) in zip(figure.subplots(1, 3), panels.
 
 # %%
 # For a normal distribution, 68 % of the errors lie within one standard deviation and 95 % within two. Four samples of
-# one slice are few; results of many scans are in *Draws and deviations*.
+# one slice are few; results of many scans are in *Samples and deviations*.
 inside = rec.std > 0
 for count in (1, 2):
     print(f"within {count}: {(error <= count * rec.std)[inside].float().mean():.0%}")

@@ -46,6 +46,7 @@ UNSOURCED: list[dict[str, str]] = [
             "in the folder of the run, not in lesions.json",
         ),
         ("docs/real_scan.md", "phase and fat: both tables and the sentence below", TRIALS),
+        ("docs/real_scan.md", "PSNR of the draw at 8× that is shown", "in the figure"),
         ("docs/methods.md", "trainings and settings for comparison, on validation people; bad channels", TRIALS),
         ("docs/maps.md", "shares of data that maps do not explain; simulated scans with regular lines", TRIALS),
         ("docs/cine.md", "the network before training; choice of λ; BART with other λ", PRINTED),

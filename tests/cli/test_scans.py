@@ -4,6 +4,7 @@ import json
 import re
 from dataclasses import replace
 
+import nibabel
 import numpy as np
 import pytest
 
@@ -55,6 +56,18 @@ def test_simulate(run, tmp_path):
     made, expected = upmri.load(tmp_path / "made.h5"), upmri.simulate(upmri.demo.brain(), 5, 3, 10, 0.02, 7)
     assert made.kspace.equal(expected.kspace)
     assert made.noise == 0.02
+
+
+def test_simulate_keeps_the_size_of_voxels(run, tmp_path):
+    voxels = np.moveaxis(upmri.demo.brain(), 0, 2)[:, ::2]
+    nifti = nibabel.Nifti1Image(voxels, np.diag([-0.9, 1.8, 5, 1]))
+    nibabel.save(nifti, tmp_path / "image.nii.gz")
+    run("simulate", "image.nii.gz", "made.h5", "--coils", 4, "--accel", 2)
+    assert upmri.load(tmp_path / "made.h5").spacing == (0.9, 1.8, 5)
+    run("recon", "made.h5", "-m", "sense", "-o", "made.nii.gz")
+    made = nibabel.load(tmp_path / "made.nii.gz")
+    assert made.shape == voxels.shape
+    np.testing.assert_allclose(made.header.get_zooms(), (0.9, 1.8, 5))
 
 
 @pytest.mark.parametrize(("gib", "field"), [(1e-5, "image"), (1e-3, "scan")])

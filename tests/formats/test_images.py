@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from upmri import InputError
-from upmri.formats import load_images, save
+from upmri.formats import load_images, load_images_with_spacing, save
 
 
 @pytest.mark.parametrize("shape", [(4, 5), (3, 4, 5)])
@@ -31,6 +31,41 @@ def test_nifti_is_row_column_slice_frame(tmp_path, suffix, kind):
     for frame in range(2):
         for at in range(3):
             np.testing.assert_array_equal(images[3 * frame + at], voxels[:, :, at, frame])
+
+
+@pytest.mark.parametrize("kind", [nibabel.Nifti1Image, nibabel.Nifti2Image])
+@pytest.mark.parametrize(
+    ("zooms", "unit", "expected"),
+    [
+        ((0.9, 1.25, 3.0), "mm", (0.9, 1.25, 3.0)),
+        ((0.9, 1.25, 3.0), None, (0.9, 1.25, 3.0)),
+        ((900, 1250, 3000), "micron", (0.9, 1.25, 3.0)),
+        ((2**-10, 2**-9, 2**-8), "meter", (1000 / 1024, 1000 / 512, 1000 / 256)),
+    ],
+)
+def test_size_of_voxels_is_row_column_slice(tmp_path, kind, zooms, unit, expected):
+    nifti = kind(np.ones((4, 5, 3, 2), np.uint8), np.eye(4))
+    nifti.header.set_zooms((*zooms, 2.0))
+    nifti.header.set_xyzt_units(unit)
+    nibabel.save(nifti, tmp_path / "x.nii")
+    images, spacing = load_images_with_spacing(tmp_path / "x.nii")
+    assert images.shape == (6, 4, 5)
+    assert spacing == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize("length", [0.0, np.nan, np.inf])
+def test_size_of_voxels_that_is_not_stored_is_not_known(tmp_path, length):
+    nifti = nibabel.Nifti1Image(np.ones((4, 5, 3), np.uint8), np.eye(4))
+    raw = bytearray(nifti.to_bytes())
+    raw[80:84] = struct.pack("<f", length)  # pixdim[1]
+    (tmp_path / "x.nii").write_bytes(raw)
+    assert load_images_with_spacing(tmp_path / "x.nii")[1] is None
+    raw[80:84] = struct.pack("<f", -2)  # as nibabel reads it
+    (tmp_path / "x.nii").write_bytes(raw)
+    assert load_images_with_spacing(tmp_path / "x.nii")[1] == (2, 1, 1)
+    raw[123] = 7  # no unit of lengths
+    (tmp_path / "x.nii").write_bytes(raw)
+    assert load_images_with_spacing(tmp_path / "x.nii")[1] is None
 
 
 def test_values_are_scaled_as_the_header_says(tmp_path):

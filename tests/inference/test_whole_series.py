@@ -99,8 +99,18 @@ def test_slices_that_nothing_names_as_frames_are_refused(two_places, recorder):
 
 
 def test_one_slice_is_a_series_of_one_frame(two_places, recorder):
-    upmri.reconstruct(replace(two_places[0], meta={}), recorder, device="cpu")
+    expected = "recorder needs several frames of one place, and one was given; upmri is better for one frame"
+    with pytest.warns(UserWarning, match=expected) as warned:
+        upmri.reconstruct(replace(two_places[0], meta={}), recorder, device="cpu")
     assert recorder.seen[0].frames == 1
+    assert warned[0].filename == __file__
+
+
+def test_places_with_one_frame_are_counted(two_places, recorder):
+    frames = [{"phase": 0, "slice": 0}, {"phase": 0, "slice": 1}, {"phase": 1, "slice": 0}]
+    with pytest.warns(UserWarning, match="1 of 2 places have one; upmri"):
+        upmri.reconstruct(replace(two_places[:3], meta={"frames": frames}), recorder, device="cpu")
+    assert [problem.frames for problem in recorder.seen] == [2, 1]
 
 
 def test_places():
@@ -117,6 +127,10 @@ def test_a_file_by_the_command_line(two_places, tmp_path):
     run = CliRunner().invoke(app, ["recon", str(tmp_path / "beat.h5"), "-m", "llr", "-o", str(tmp_path / "out.npy")])
     assert run.exit_code == 0, run.output
     assert np.load(tmp_path / "out.npy").shape == (2 * FRAMES, 40, 32)
+    one = ["recon", str(tmp_path / "beat.h5"), "-m", "llr", "--slices", "0", "-o", str(tmp_path / "one.npy")]
+    run = CliRunner().invoke(app, one)
+    assert run.exit_code == 0, run.output
+    assert "llr needs several frames of one place, and one was given" in run.output
 
 
 def test_info_names_a_dynamic_scan(two_places):

@@ -174,7 +174,7 @@ def test_streamed_and_read_are_the_same(server, tmp_path, kind, lines, make_xml,
     assert not [text for text in texts if "too late" in text]
 
 
-@pytest.mark.filterwarnings("ignore:maps")
+@pytest.mark.filterwarnings("ignore:maps", "ignore:tv-t needs several frames")
 @pytest.mark.parametrize("kind", [slices, averages, apart], ids=lambda kind: kind.__name__)
 def test_frames_together_are_those_of_the_file(server, tmp_path, kind, lines, make_xml, make_head, recon):
     """Two frames of five places, one frame alone, and frames with calibration lines of another acquisition."""

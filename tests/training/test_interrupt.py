@@ -189,6 +189,39 @@ def test_a_lock_is_free_after_its_context(tmp_path):
         assert str(os.getpid()) in error.value.message
 
 
+def test_a_lock_that_was_removed_is_made_anew(tmp_path, monkeypatch):
+    import fcntl
+
+    folder, lock = tmp_path / "run", fcntl.flock
+    removed = []
+
+    def late(file, how):
+        if not removed:  # another training failed after this one had opened the file
+            removed.append((folder / ".lock").unlink())
+            folder.rmdir()
+        lock(file, how)
+
+    monkeypatch.setattr("fcntl.flock", late)
+    with checkpoint.run_lock(folder), pytest.raises(InputError, match="another training"), checkpoint.run_lock(folder):
+        pass
+    assert (folder / ".lock").exists()
+
+
+def test_a_folder_is_removed_only_if_nothing_was_written(tmp_path):
+    folder = tmp_path / "a" / "run"
+
+    def fail(*names):
+        with pytest.raises(KeyError), checkpoint.run_lock(folder):
+            for name in names:
+                (folder / name).mkdir()
+            raise KeyError
+
+    fail("cache")
+    assert not list(tmp_path.iterdir())
+    fail("other")
+    assert {path.name for path in folder.iterdir()} == {".lock", "other"}
+
+
 def test_without_locks_a_warning(tmp_path, monkeypatch):
     def fail(*_):
         raise OSError(checkpoint.errno.ENOLCK, "No locks available")

@@ -106,11 +106,12 @@ def test_only_one_process_writes(log, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_tensorboard_that_is_not_installed(log, monkeypatch):
+def test_tensorboard_that_is_not_installed(log, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
     with pytest.raises(InputError, match="not installed") as error:
         log(tensorboard=True)
     assert error.value.field == "tensorboard"
+    assert not list(tmp_path.iterdir())
 
 
 def test_tensorboard_continues_after_the_last_step_kept(log, monkeypatch):

@@ -236,6 +236,20 @@ def test_without_a_checkpoint_there_is_nothing_to_resume(config, begun):
     assert Path(settings["output"]).exists() == begun
 
 
+def test_a_training_that_fails_early_leaves_no_folder(config, tmp_path):
+    before = set(tmp_path.iterdir())
+    nothing = tmp_path / "nothing"
+    wrong = {"train": {"images": [str(nothing)]}, "output": str(tmp_path / "new" / "run"), "cache": None}
+    for settings in (config(**wrong), config(begin="cardiac", output=wrong["output"])):  # found at different times
+        with pytest.raises(InputError):
+            train(settings)
+        assert set(tmp_path.iterdir()) == before
+    (tmp_path / "new" / "run").mkdir(parents=True)  # one that was there stays
+    with pytest.raises(InputError):
+        train(config(**wrong))
+    assert list(tmp_path.glob("new/**/*")) == [tmp_path / "new" / "run"]
+
+
 def test_the_weights_are_not_written_over_those_that_it_begins_with(config):
     path = train(config(steps=1))
     (path.parent / "checkpoint.safetensors").unlink()

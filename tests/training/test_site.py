@@ -97,8 +97,11 @@ def test_an_interrupted_run_is_resumed(folder, begin, tmp_path, monkeypatch):
         with pytest.raises(TrainingInterrupted):
             adapt(folder, begin=begin, output=target)
     assert not target.exists()
-    with pytest.raises(InputError, match="--resume"):
+    with pytest.raises(
+        InputError, match=f"in {target.with_suffix('.run')}; continue it with --resume, remove"
+    ) as error:
         adapt(folder, begin=begin, output=target)
+    assert error.value.path == str(target)  # what the user named
     adapt(folder, begin=begin, output=target, resume=True)
     assert same(target, whole)
     assert not (tmp_path / "site.run").exists()
@@ -137,6 +140,9 @@ def test_wrong_input(folder, begin, tmp_path):
         with pytest.raises(InputError) as error:
             adapt(scans, **{"begin": begin, "output": target, **settings})
         assert error.value.field == field
+    with pytest.raises(InputError, match="no checkpoint to continue in .*site.run") as error:
+        adapt(folder, begin=begin, output=target, resume=True)
+    assert (error.value.field, error.value.path) == ("--resume", str(target))
     with pytest.raises(InputError) as error:
         adapt(folder, begin=begin, output=taken)
     assert error.value.path == str(taken)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from upmri.cluster import content
@@ -48,12 +48,12 @@ class SimulateWork:
 
     def simulate(self, image: Path, target: Path, *, seed: int, overwrite: bool) -> dict[str, int | float]:
         """Simulate a scan, write it, and return its size and acceleration."""
-        from upmri.formats import atomic, guard, load_images
+        from upmri.formats import atomic, guard, load_images_with_spacing
         from upmri.physics.simulate import simulate
 
         atomic.check_writable(target, overwrite=overwrite)
         atomic.check_not_input(target, [image])
-        images = load_images(image, max_bytes=self.limit)
+        images, spacing = load_images_with_spacing(image, max_bytes=self.limit)
         with guard.naming(image):
             # Of each voxel the scan holds k-space and maps of all coils and the reference, complex numbers of 8 bytes.
             guard.check_bytes("scan", 8 * images.size * (2 * self.coils + 1), self.limit)
@@ -61,6 +61,6 @@ class SimulateWork:
             images, coils=self.coils, acceleration=self.acceleration, acs=self.acs, noise=self.noise, seed=seed,
             pattern=self.pattern, elliptic=self.elliptic,  # type: ignore[arg-type]  # simulate checks it
         )  # fmt: skip
-        scan.save(target, overwrite=overwrite)
+        replace(scan, spacing=spacing).save(target, overwrite=overwrite)
         height, width = scan.matrix
         return {"slices": len(scan), "height": height, "width": width, "acceleration": scan.acceleration}

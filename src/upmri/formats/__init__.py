@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from upmri.core import fork_server
 from upmri.core.errors import InputError
+from upmri.core.geometry import Spacing
 from upmri.core.scan import Reconstruction, Scan
 from upmri.formats import atomic, guard, images, reading, registry
 from upmri.formats.child import remote
@@ -34,6 +35,7 @@ __all__ = [
     "check_target",
     "load",
     "load_images",
+    "load_images_with_spacing",
     "load_maps",
     "load_reconstruction",
     "open_source",
@@ -112,6 +114,14 @@ def load_reconstruction(path: str | Path, *, max_bytes: int = MAX_BYTES) -> Reco
 
 def load_images(path: str | Path, *, max_bytes: int = MAX_BYTES) -> NDArray[Any]:
     """Read images, magnitude or complex, as (slice, row, column), from .npy or NIfTI, recognised by content."""
+    return load_images_with_spacing(path, max_bytes=max_bytes)[0]
+
+
+def load_images_with_spacing(path: str | Path, *, max_bytes: int = MAX_BYTES) -> tuple[NDArray[Any], Spacing | None]:
+    """Read images as :func:`load_images` does, and the size of their voxels in mm along (row, column, slice).
+
+    The size is None where the file does not say it, as .npy.
+    """
     path = Path(path)
     with guard.naming(path):
         guard.head(path)

@@ -1,6 +1,6 @@
 """Reader for images to simulate scans of: .npy as ([slice,] row, column), NIfTI as (row, column[, slice[, frame]]).
 
-An .npz holds the same as .npy does in its array ``image``.
+An .npz holds the same as .npy does in its array ``image``. NIfTI says the size of its voxels, too.
 """
 
 from __future__ import annotations
@@ -19,24 +19,32 @@ import numpy as np
 from numpy.typing import NDArray
 
 from upmri.core.errors import InputError
+from upmri.core.geometry import Spacing
 from upmri.formats import guard, npy
 
 _GZIP = b"\x1f\x8b"
 _NIFTI_HEADER = 540  # bytes, of NIfTI-2; that of NIfTI-1 is shorter
 _EXTENSIONS = 2**26  # the most bytes before the first voxel
 _BATCH = 2**20  # bytes of slices that are read together
+_MILLIMETRES = {0: 1.0, 1: 1e3, 2: 1.0, 3: 1e-3}  # by NIfTI's code of the unit: unknown, metre, millimetre, micrometre
 
 
-def read_images(path: Path, max_bytes: int) -> NDArray[Any]:
-    """Return (slice, row, column), real or complex and finite; the frames of a series lie along the slices."""
+def read_images(path: Path, max_bytes: int) -> tuple[NDArray[Any], Spacing | None]:
+    """Return images, and the size of their voxels in mm along (row, column, slice), if the file says it.
+
+    Images are (slice, row, column), real or complex and finite; the frames of a series lie along the slices.
+    """
     head = guard.head(path)
+    spacing = None
     if head.startswith(npy.NPY):
         image = _npy(path, head, max_bytes)
+    elif head.startswith(npy.ZIP):
+        image = _npz(path, max_bytes)
     else:
-        image = _npz(path, max_bytes) if head.startswith(npy.ZIP) else _nifti(path, head, max_bytes)
+        image, spacing = _nifti(path, head, max_bytes)
     if image.dtype.kind in "fc" and not np.isfinite(image).all():
         raise InputError("expected finite values, found NaN or infinite ones", field="image")
-    return image
+    return image, spacing
 
 
 def _npy(path: Path, head: bytes, max_bytes: int) -> NDArray[Any]:
@@ -75,7 +83,7 @@ def _silent(logger: Logger) -> Iterator[None]:
         logger.disabled = before
 
 
-def _nifti(path: Path, head: bytes, max_bytes: int) -> NDArray[Any]:
+def _nifti(path: Path, head: bytes, max_bytes: int) -> tuple[NDArray[Any], Spacing | None]:
     """Read some slices at a time, to take no more memory than the image needs; header extensions are skipped."""
     import nibabel
     from nibabel.imageglobals import logger
@@ -96,6 +104,8 @@ def _nifti(path: Path, head: bytes, max_bytes: int) -> NDArray[Any]:
             header = kind(first[: kind.template_dtype.itemsize])
             shape, dtype, scaling = header.get_data_shape(), header.get_data_dtype(), header.get_slope_inter()
             offset = header.get_data_offset() or header.single_vox_offset
+            stored = kind(first[: kind.template_dtype.itemsize], check=False)  # which does not make 1 of a length of 0
+            spacing = _spacing(stored["pixdim"][1:4], int(stored["xyzt_units"]))
         if len(shape) not in (2, 3, 4) or min(shape) < 1 or dtype.kind not in "uifc":
             raise InputError(f"expected (row, column[, slice[, frame]]) of numbers, got {dtype} {shape}", field="image")
         if offset > _EXTENSIONS:
@@ -117,8 +127,16 @@ def _nifti(path: Path, head: bytes, max_bytes: int) -> NDArray[Any]:
                 raw = stream.read(count)
             if len(raw) < count:
                 raise InputError(f"cut short; the header declares {dtype} {shape}", field="image")
-            stored = np.frombuffer(raw, dtype).reshape(len(part), columns, rows)
-            part[:] = apply_read_scaling(stored, *scaling).swapaxes(1, 2)
+            values = np.frombuffer(raw, dtype).reshape(len(part), columns, rows)
+            part[:] = apply_read_scaling(values, *scaling).swapaxes(1, 2)
         with guard.library("image"):
             stream.read(1)  # gzip compares the checksum only at the end of the stream
-    return image
+    return image, spacing
+
+
+def _spacing(lengths: NDArray[Any], units: int) -> Spacing | None:
+    """Return three lengths in mm, or None if one of them is missing, or their unit is none of lengths."""
+    scale = _MILLIMETRES.get(units & 7)
+    # By way of text, so that 0.9 in single precision is 0.9.
+    found = tuple(abs(float(str(length))) * scale for length in lengths) if scale is not None else ()
+    return found if len(found) == 3 and all(math.isfinite(length) and length > 0 for length in found) else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import replace
 
@@ -53,10 +54,22 @@ def in_series(
     count
         Number of slices.
     """
-    for numbers in frames_of_places(read(0).meta, count):
+    series = frames_of_places(read(0).meta, count)
+    _warn_of_one_frame(session.method.name, [len(numbers) for numbers in series])
+    for numbers in series:
         with stage("reading"):
             scans = [read(number) for number in numbers]
         yield numbers, scans, reconstruct_frames(session, scans)
+
+
+def _warn_of_one_frame(method: str, lengths: Sequence[int]) -> None:
+    """Warn where a place has one frame, by the number of frames of each."""
+    alone = lengths.count(1)
+    if alone:
+        given = "one was given" if len(lengths) == 1 else f"{alone} of {len(lengths)} places have one"
+        warnings.warn(
+            f"{method} needs several frames of one place, and {given}; upmri is better for one frame", stacklevel=5
+        )
 
 
 def reconstruct_frames(session: Session, scans: Sequence[Scan]) -> Estimate:

@@ -95,7 +95,7 @@ class CineObjective(Objective):
 class Cine(Learned):
     """All frames of a place together: D(A*y) of :class:`~upmri.networks.dynamic.Dynamic`.
 
-    Slices that a scan does not name as frames of one place are series of one frame, for which ``upmri`` is better.
+    One slice alone is a series of one frame, for which ``upmri`` is better.
 
     Parameters
     ----------

@@ -12,6 +12,7 @@ from upmri.core.settings import build
 from upmri.methods.base import Objective
 from upmri.methods.learned import Learned
 from upmri.methods.registry import find_method
+from upmri.training.checkpoint import CACHE
 from upmri.training.config import TrainConfig
 from upmri.training.data import Batches, PreparedSlices
 from upmri.training.distributed import Process
@@ -76,7 +77,7 @@ def training_data(
             SimulatedSeries(config.train, process.device),
             None if validation is None else SimulatedSeries(validation, process.device),
         )
-    cache = Path(config.cache or Path(config.output) / "cache")
+    cache = Path(config.cache or Path(config.output) / CACHE)
     found: list[Batches | None] = []
     for turn in (True, False):
         if process.leads == turn:

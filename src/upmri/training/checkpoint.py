@@ -10,8 +10,8 @@ import hashlib
 import json
 import os
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,9 @@ from upmri.training.muon import moments_of
 
 # Settings that may change when a run is resumed.
 _FREE = {"output", "cache", "workers", "resident", "device", "tensorboard", "log_every", "validate_every", "save_every"}
-_LOCK = ".lock"  # stays in the folder: to remove it while another process opens it would make two locks
+_LOCK = ".lock"  # stays in a folder that is used
+CACHE = "cache"
+"""Name of the folder in that of a run for its prepared slices, where the configuration names no other."""
 Copies = dict[str, dict[str, Tensor]]
 """Copies of all weights, by kind and name: ``average``, the moving one, and ``best``."""
 _NO_LOCKS = (errno.ENOTSUP, errno.ENOLCK, errno.ENOSYS)
@@ -34,43 +36,90 @@ _NO_LOCKS = (errno.ENOTSUP, errno.ENOLCK, errno.ENOSYS)
 
 @contextmanager
 def run_lock(folder: Path) -> Iterator[None]:
-    """Within this context, no other training can use the folder; the system frees the lock when a process ends."""
+    """Within this context, no other training can use the folder; the system frees the lock when a process ends.
+
+    The folder is made if it is not there, and removed again if an error ends the context before anything was written.
+    """
+    made = [path for path in (folder, *folder.parents) if not path.exists()]
+    with _locked_file(folder):
+        try:
+            yield
+        except BaseException:
+            _remove_if_unused(folder, made)
+            raise
+
+
+def _locked_file(folder: Path) -> AbstractContextManager[Any]:
+    """Make the folder; return the open file whose lock this process holds, which is free when it is closed."""
+    atomic.make_folder(folder)
     try:
         import fcntl
     except ImportError:  # not on Windows
-        yield
-        return
-    with atomic.failures(folder):
-        file = (folder / _LOCK).open("a+")
-    with file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            file.seek(0)
-            owner = file.read(100).strip()
-            raise InputError(
-                f"another training is running in this folder (process {owner or 'unknown'}); "
-                "wait for its end or choose another output folder",
-                path=folder,
-            ) from error
-        except OSError as error:
-            if error.errno not in _NO_LOCKS:
-                raise InputError(f"cannot be locked: {error.strerror}", path=folder) from error
-            warnings.warn(f"{folder}: this file system has no locks; start no second training in it", stacklevel=4)
-        with atomic.failures(folder):
+        return nullcontext()
+    path = folder / _LOCK
+    while True:
+        with ExitStack() as unless_locked, atomic.failures(folder):
+            file = unless_locked.enter_context(path.open("a+"))
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                file.seek(0)
+                owner = file.read(100).strip()
+                raise InputError(
+                    f"another training is running in this folder (process {owner or 'unknown'}); "
+                    "wait for its end or choose another output",
+                    path=folder,
+                ) from error
+            except OSError as error:
+                if error.errno not in _NO_LOCKS:
+                    raise InputError(f"cannot be locked: {error.strerror}", path=folder) from error
+                warnings.warn(f"{folder}: this file system has no locks; start no second training in it", stacklevel=5)
+            if not (path.exists() and os.path.samestat(os.fstat(file.fileno()), path.stat())):
+                atomic.make_folder(folder)
+                continue  # it was removed before it was locked: another process would lock a new one
             file.truncate(0)
             file.write(f"{os.getpid()}\n")
             file.flush()
-        yield
+            return unless_locked.pop_all()
 
 
-def check(folder: Path, resume: bool) -> None:
-    """Refuse to overwrite a run, and to resume where there is none."""
+def _remove_if_unused(folder: Path, made: Sequence[Path]) -> None:
+    """Remove the lock if the folder has nothing else, and then the folders that were made for the run."""
+    with suppress(OSError):
+        if made:
+            with suppress(OSError):
+                (folder / CACHE).rmdir()  # unless slices were prepared
+        if [path.name for path in folder.iterdir()] in ([], [_LOCK]):
+            (folder / _LOCK).unlink(missing_ok=True)
+            for path in made:
+                path.rmdir()
+
+
+def check(folder: Path, resume: bool, file: Path | None = None) -> None:
+    """Refuse to overwrite a run, and to resume where there is none.
+
+    Parameters
+    ----------
+    folder
+        Folder of the run.
+    resume
+        Whether the run is to be continued.
+    file
+        What the user named instead of the folder: the file to write.
+    """
     found = (folder / "checkpoint.safetensors").exists()
     if resume and not found:
-        raise InputError("there is no checkpoint to continue; start without it", field="--resume", path=folder)
+        where = "" if file is None else f" in {folder}"
+        raise InputError(
+            f"there is no checkpoint to continue{where}; start without it", field="--resume", path=file or folder
+        )
     if found and not resume:
-        raise InputError("has a run already; continue it with --resume or choose another output folder", path=folder)
+        raise InputError(
+            "has a run already; continue it with --resume or choose another output folder"
+            if file is None
+            else f"has a run already, in {folder}; continue it with --resume, remove that folder, or choose another -o",
+            path=file or folder,
+        )
 
 
 def fingerprint(config: TrainConfig, slices: str) -> str:
@@ -125,7 +174,7 @@ def load_state(path: Path, network: nn.Module, copies: Copies, optimiser: torch.
     try:
         opened = safe_open(path, framework="pt")
     except SafetensorError as error:
-        raise InputError(f"damaged ({error}); remove it or choose another output folder", path=path) from error
+        raise InputError(f"damaged ({error}); remove it or choose another output", path=path) from error
     with opened as file:
         wanted = {
             f"{kind}.{name}": list(p.shape)
@@ -134,7 +183,7 @@ def load_state(path: Path, network: nn.Module, copies: Copies, optimiser: torch.
         }
         found = {name: file.get_slice(name).get_shape() for name in file.keys()}  # noqa: SIM118
         if wanted != found or "facts" not in (file.metadata() or {}):
-            raise InputError("belongs to another network; remove it or choose another output folder", path=path)
+            raise InputError("belongs to another network; remove it or choose another output", path=path)
         facts: dict[str, Any] = json.loads(file.metadata()["facts"])
         with torch.no_grad():
             for name, parameter in network.named_parameters():

@@ -35,17 +35,14 @@ class TrainingLog:
         self.last_validation: dict[str, Any] | None = None
         if not active:
             return
+        writer = _board_writer() if config.tensorboard else None
         lines = self._path.read_text(errors="replace").splitlines() if self._path.exists() else []
         entries = [entry for line in lines if (entry := _parse(line)) is not None and entry["step"] <= step]
         with atomic.staged(self._path, overwrite=True) as stage:
             stage.write_text("".join(json.dumps(entry) + "\n" for entry in entries))
         self.last_validation = next((entry for entry in reversed(entries) if _GAIN in entry), None)
-        if config.tensorboard:
-            try:
-                from torch.utils.tensorboard import SummaryWriter
-            except ImportError as error:
-                raise InputError("not installed; pip install 'upmri[train]'", field="tensorboard") from error
-            self._board = SummaryWriter(str(folder / "tensorboard"), purge_step=step + 1)
+        if writer is not None:
+            self._board = writer(str(folder / "tensorboard"), purge_step=step + 1)
 
     def write(self, step: int, **values: Any) -> None:
         """Add a line."""
@@ -60,6 +57,14 @@ class TrainingLog:
             for name, value in values.items():
                 self._board.add_scalar(name, value, step)
             self._board.flush()
+
+
+def _board_writer() -> Any:
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError as error:
+        raise InputError("not installed; pip install 'upmri[train]'", field="tensorboard") from error
+    return SummaryWriter
 
 
 def _parse(line: str) -> dict[str, Any] | None:

@@ -83,7 +83,6 @@ def train(
     checkpoint.check(folder, resume)
     if config.begin is not None:
         atomic.check_not_input(folder / f"{config.name}.safetensors", [find_weights(config.begin)])
-    atomic.make_folder(folder)
     with checkpoint.run_lock(folder) if process.leads else nullcontext():
         checkpoint.check(folder, resume)  # once more, now that no other training can change it
         run = _Run(config, method, objective, process, *training_data(config, method, process, progress))

@@ -102,7 +102,7 @@ def adapt(
     start = find_weights(begin)
     atomic.check_not_input(output, [start])
     run = output.with_suffix(".run")
-    checkpoint.check(run, resume)
+    checkpoint.check(run, resume, output)
     files = _files([scans] if isinstance(scans, str | Path | Scan) else scans, run)  # type: ignore[arg-type]
     if len(files) < 2:
         raise InputError(f"expected at least 2 scans, of which 1 is kept back, got {len(files)}", field="scans")

@@ -96,7 +96,8 @@ def test_reconstructions_and_images_are_the_same(tmp_path, rec, both):
     assert torch.equal(other.lines, lines)
     for name in ("rec.nii.gz", "rec.npy"):
         rec.save(tmp_path / name)
-        one, other = both(lambda name=name: formats.load_images(tmp_path / name))
+        (one, size), (other, same) = both(lambda name=name: formats.load_images_with_spacing(tmp_path / name))
+        assert size == same == (None if name.endswith(".npy") else rec.spacing)
         assert one.dtype == other.dtype
         np.testing.assert_array_equal(one, other)
 

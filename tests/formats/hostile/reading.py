@@ -67,7 +67,7 @@ def _reconstruction(path: Path) -> str:
 
 
 def _images(path: Path) -> str:
-    return digest(formats.load_images(path, max_bytes=LIMIT))
+    return digest(*formats.load_images_with_spacing(path, max_bytes=LIMIT))
 
 
 def _weights(path: Path) -> str:

@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from upmri.core import fields
 from upmri.core.errors import InputError
+from upmri.core.geometry import Spacing
 from upmri.core.scan import Reconstruction, Scan
 from upmri.formats import guard, native
 from upmri.formats.child.session import ChildSession
@@ -99,15 +101,15 @@ def _one(index: int, among: range) -> dict[str, Any]:
     return {"do": "read_one", "index": index, "among": [among.start, among.stop, among.step]}
 
 
-def images_from_child(path: Path, max_bytes: int) -> NDArray[Any]:
-    """Read images as :func:`upmri.formats.images.read_images` does."""
-    _, arrays = _ask_once(path, max_bytes, "images")
+def images_from_child(path: Path, max_bytes: int) -> tuple[NDArray[Any], Spacing | None]:
+    """Read images and the size of their voxels as :func:`upmri.formats.images.read_images` does."""
+    values, arrays = _ask_once(path, max_bytes, "images")
     image = arrays.get("image")
     if image is None or image.ndim != 3 or 0 in image.shape:
         raise InputError("damaged: expected (slice, row, column)", field="image")
     if image.dtype.kind in "fc" and not np.isfinite(image).all():
         raise InputError("expected finite values, found NaN or infinite ones", field="image")
-    return image
+    return image, fields.spacing(values.get("spacing"))
 
 
 def reconstruction_from_child(path: Path, max_bytes: int) -> Reconstruction:

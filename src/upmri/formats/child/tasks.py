@@ -120,7 +120,8 @@ class OpenedFile:
         return {}, {"lengths": lengths, "samples": np.frombuffer(b"".join(batch), np.uint8)}
 
     def _images(self, request: dict[str, Any]) -> Answer:  # noqa: ARG002
-        return {}, {"image": images.read_images(self.path, self._max_bytes)}
+        image, spacing = images.read_images(self.path, self._max_bytes)
+        return {"spacing": spacing}, {"image": image}
 
     def _reconstruction(self, request: dict[str, Any]) -> Answer:  # noqa: ARG002
         return _parts(reading.read_reconstruction_here(self.path, self._max_bytes))
