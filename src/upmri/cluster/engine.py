@@ -66,19 +66,23 @@ class OnDevices:
         self._devices = devices
 
     def run(self, queue: deque[Call]) -> Iterator[tuple[Call, Outcome]]:
-        """Do all calls; those of a process that was killed are done again, by new processes."""
+        """Do all calls; those that were running when a process was killed are done again, by new processes.
+
+        They are done one at a time, so that a call is given up only for processes that it ended itself.
+        """
         losses: Counter[str] = Counter()
-        while queue:
+        again: deque[Call] = deque()
+        while queue or again:
             flying: dict[Future[Outcome], Call] = {}
             try:
-                yield from self._run(queue, flying)
+                yield from self._run(deque([again.popleft()]) if again else queue, flying)
             except BrokenProcessPool:
                 for call in flying.values():
-                    losses[call.task.name] += 1
+                    losses[call.task.name] += len(flying) == 1
                     if losses[call.task.name] > LOSSES:
                         yield call, lost(call)
                     else:
-                        queue.append(call)
+                        again.append(call)
 
     def _run(self, queue: deque[Call], flying: dict[Future[Outcome], Call]) -> Iterator[tuple[Call, Outcome]]:
         context = multiprocessing.get_context("spawn")
