@@ -165,12 +165,12 @@ def test_one_process_for_each_device(tmp_path):
 
 @pytest.mark.soak
 def test_a_device_process_that_is_killed_is_replaced(tmp_path):
-    """A call beside it, long enough to be ended with it each time, is not given up."""
-    tasks = make(tmp_path, 6)
+    """The only call beside it, long enough to be ended with it each time, is not given up."""
+    tasks = make(tmp_path, 2)
     Path(tasks[0].inputs[0]).write_text("deadly")
     report = run_tasks(OnDevices(["cpu", "cpu"]), Slow(str(tmp_path / "log"), seconds=1.0), tasks, tmp_path / "out")
     assert set(report.wrong) == {"0"}
-    assert report.counts["done"] + report.counts["finished"] == 5
+    assert report.counts["done"] + report.counts["finished"] == 1
 
 
 def test_a_scheduler_that_runs_already(tmp_path):
