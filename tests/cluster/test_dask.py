@@ -165,7 +165,7 @@ def test_one_process_for_each_device(tmp_path):
 
 @pytest.mark.soak
 def test_a_device_process_that_is_killed_is_replaced(tmp_path):
-    """The only call beside it, long enough to be ended with it each time, is not given up."""
+    """The call beside it is not given up."""
     tasks = make(tmp_path, 2)
     Path(tasks[0].inputs[0]).write_text("deadly")
     report = run_tasks(OnDevices(["cpu", "cpu"]), Slow(str(tmp_path / "log"), seconds=1.0), tasks, tmp_path / "out")
