@@ -79,6 +79,29 @@ def test_every_acceleration_occurs_and_counts(simulated, cache):
     assert min(lines.values()) >= 4
 
 
+def test_another_draw_gives_other_scans_of_the_images_with_another_contrast_alone(simulated, tmp_path):
+    """An image that keeps its contrast keeps its one scan: other lines would show the rest of its k-space."""
+    config = replace(simulated, varied=0.5)
+    first, again = ([file.name for file in prepare(replace(config, draw=draw), tmp_path)] for draw in (0, 2))
+    kept = [a == b for a, b in zip(first, again, strict=True)]
+    plain = [file.name for file in prepare(replace(config, varied=0.0), tmp_path)]
+    with_contrast = [file.name for file in prepare(replace(config, varied=1.0), tmp_path)]
+    assert 0 < sum(kept) < len(kept)
+
+    def image(name):
+        return load_file(tmp_path / f"{name}")["reference"].abs()
+
+    for keeps, own, same, other in zip(kept, first, plain, with_contrast, strict=True):
+        assert torch.equal(image(own), image(same if keeps else other))
+    new = [load_file(tmp_path / name) for name, keeps in zip(again, kept, strict=True) if not keeps]
+    old = [load_file(tmp_path / name) for name, keeps in zip(first, kept, strict=True) if not keeps]
+    for a, b in zip(new, old, strict=True):
+        assert not torch.equal(a["reference"].abs(), b["reference"].abs())
+        assert not torch.equal(a["maps"], b["maps"])
+    assert any(not torch.equal(a["mask"], b["mask"]) for a, b in zip(new, old, strict=True))
+    assert again == [file.name for file in prepare(replace(config, draw=2), tmp_path)]
+
+
 def test_noise_is_drawn_between_its_bounds(simulated, tmp_path):
     """σ₀ on the scale where the image's 99.9th percentile is 1."""
 

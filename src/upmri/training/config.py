@@ -19,7 +19,7 @@ class DataConfig(Selection):
     """Slices to train with: undersampled scans, or scans simulated from images.
 
     A simulated scan is the same in every epoch: its mask, maps, phase and noise depend only on the name of the image
-    file. The same holds for the lines that are kept of a fully sampled scan.
+    file and on ``draw``. The same holds for the lines that are kept of a fully sampled scan.
 
     Parameters
     ----------
@@ -34,6 +34,10 @@ class DataConfig(Selection):
     varied
         Share of the images that get another contrast and the phase of a gradient echo (most of them fat, too) before
         the simulation, so that the network suits other scans than those it is trained with.
+    draw
+        Another number gives the images with another contrast one that is new, with new phase, coils, lines and noise,
+        as a person has scans with several sequences; for a training that goes on after it has learned its scans. Other
+        images keep their one scan: redrawn lines would show their full k-space.
     refine_maps
         Weights of ``upmri``, by name or file, whose image of a slice refines the slice's coil maps; none by default.
     """
@@ -42,6 +46,7 @@ class DataConfig(Selection):
     accelerations: tuple[float, ...] = (4.0, 6.0, 8.0)
     noise: tuple[float, float] = (0.01, 0.01)
     varied: float = 0.0
+    draw: int = 0
     refine_maps: str | None = None
 
     def __post_init__(self) -> None:

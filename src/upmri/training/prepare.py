@@ -70,7 +70,7 @@ def prepare(
     """
     found = select(config)
     stamps = {path: _stamp(path, is_image) for path, is_image in {(item.path, item.is_image) for item in found}}
-    jobs = [_Job(item, _rate(item, config), config, stamps[item.path]) for item in found]
+    jobs = [_Job(item, config, stamps[item.path], _drawn(item, config)) for item in found]
     if not jobs:
         raise InputError("expected scans or images, found none", field="train")
     atomic.make_folder(cache)
@@ -105,29 +105,52 @@ def _spread(run: Run, todo: list[tuple[_Job, Path]], advance: Callable[[], None]
 
 
 @dataclass(frozen=True)
+class _Drawn:
+    """What is drawn for a scan to simulate or to undersample, the same in every run."""
+
+    name: str
+    acceleration: float
+    seed: int
+    sigma: float
+    varied: bool  # whether the image gets another contrast
+    fat: bool  # and its outermost layer becomes fat
+
+
+@dataclass(frozen=True)
 class _Job:
     slice: Slice
-    acceleration: float | None  # of a scan to simulate or to undersample; None for a scan as it is
     config: DataConfig
     stamp: str
+    drawn: _Drawn | None  # None for a scan as it is
 
     @property
     def key(self) -> str:
         """Hash of everything that the content of the prepared slice depends on."""
-        facts = [getattr(self.config, key) for key in _CONTENT] if self.acceleration else []
+        name, acceleration = (self.drawn.name, self.drawn.acceleration) if self.drawn else (self.slice.name, None)
+        facts = [getattr(self.config, key) for key in _CONTENT] if self.drawn else []
         if self.config.side is not None:
             facts.append(self.config.side)
         if self.config.refine_maps:
             facts.append(hashlib.sha256(find_weights(self.config.refine_maps).read_bytes()).hexdigest())
-        text = json.dumps([_VERSION, self.slice.name, self.stamp, self.slice.index, self.acceleration, facts])
+        text = json.dumps([_VERSION, name, self.stamp, self.slice.index, acceleration, facts])
         return hashlib.sha256(text.encode()).hexdigest()[:24]
 
 
-def _rate(item: Slice, config: DataConfig) -> float | None:
-    """Acceleration of a slice, the same in every run; None for a scan that is used as it is."""
+def _drawn(item: Slice, config: DataConfig) -> _Drawn | None:
     if not (item.is_image or config.undersample):
         return None
-    return config.accelerations[seed_for(item.name, item.index, 0) % len(config.accelerations)]
+    first = _draw(item, config, item.name)
+    if not (config.draw and item.is_image and first.varied):
+        return first
+    return replace(_draw(item, config, f"{item.name} {config.draw}"), varied=True)
+
+
+def _draw(item: Slice, config: DataConfig, name: str) -> _Drawn:
+    acceleration = config.accelerations[seed_for(name, item.index, 0) % len(config.accelerations)]
+    seed = seed_for(name, item.index, acceleration)
+    rng, (low, high) = random.Random(seed), config.noise  # noqa: S311
+    sigma = low * (high / low) ** rng.random() if high > low else low
+    return _Drawn(name, acceleration, seed, sigma, rng.random() < config.varied, rng.random() < _FAT)
 
 
 def _stamp(path: Path, is_image: bool) -> str:
@@ -184,26 +207,24 @@ def _scan(job: _Job) -> tuple[Scan, Tensor | None]:
     """Return the scan and its ground truth: an image, or coil images where maps, which carry a phase, are estimated."""
     from upmri.formats import load
 
-    item, config = job.slice, job.config
-    if job.acceleration is None:
+    item, config, drawn = job.slice, job.config, job.drawn
+    if drawn is None:
         scan = load(item.path, item.index)
         known = scan.maps is not None and scan.reference is not None
         return scan, scan.maps * scan.reference[:, None] if known else scan.reference  # type: ignore[operator, index]
-    seed = seed_for(item.name, item.index, job.acceleration)
+    seed = drawn.seed % 2**31
     if item.is_image:
-        rng, (low, high) = random.Random(seed), config.noise  # noqa: S311
-        sigma = low * (high / low) ** rng.random() if high > low else low
         image: Any = read_image(config, item)
-        if rng.random() < config.varied:
-            generator = torch.Generator().manual_seed(seed)
+        if drawn.varied:
+            generator = torch.Generator().manual_seed(drawn.seed)
             image = vary(np.abs(image), generator)
-            image = with_fat(image, generator) if rng.random() < _FAT else image
-        full = simulate(image, config.coils, 1, acs=0, noise=sigma, seed=seed % 2**31, anatomy=config.anatomy)
+            image = with_fat(image, generator) if drawn.fat else image
+        full = simulate(image, config.coils, 1, acs=0, noise=drawn.sigma, seed=seed, anatomy=config.anatomy)
         assert full.maps is not None  # noqa: S101
         assert full.reference is not None  # noqa: S101
         truth = full.maps * full.reference[:, None]
     else:
         full = load(item.path, item.index)
         truth = ifft2c(full.kspace)
-    lines = draw_lines(config, full.matrix[1], job.acceleration, seed % 2**31, full.matrix[0])
+    lines = draw_lines(config, full.matrix[1], drawn.acceleration, seed, full.matrix[0])
     return replace(keep_lines(full, lines), maps=None, reference=None), truth
