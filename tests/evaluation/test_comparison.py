@@ -94,6 +94,16 @@ def test_prints_the_scores_of_the_slice_shown(images):
     assert "A brain" in written
 
 
+@pytest.mark.parametrize("name", ["upmri", "robust-ssdu, published network", "ddnm, published Λ, the mean of 8"])
+def test_a_long_name_stays_above_its_image(images, name):
+    x0, xs = images
+    figure = comparison(x0, {name: xs["sense"]})
+    (text,) = [text for axes in figure.axes for text in axes.texts if text.get_text() == name]
+    box, image = text.get_window_extent(figure.canvas.get_renderer()), text.axes.get_window_extent()
+    assert image.x0 <= box.x0
+    assert box.x1 <= image.x1
+
+
 def test_a_note_is_below_the_images_and_moves_nothing(images):
     x0, xs = images
     plain, noted = comparison(x0, xs), comparison(x0, xs, note="Simulated")

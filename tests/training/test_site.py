@@ -76,6 +76,16 @@ def test_scans_in_memory(scans, begin, tmp_path):
     assert [entry.name for entry in tmp_path.iterdir()] == ["site.safetensors"]
 
 
+def test_scans_in_memory_that_cannot_be_trained_with_are_not_left_on_disk(scans, begin, tmp_path):
+    output = tmp_path / "site.safetensors"
+    with pytest.raises(InputError, match="at least 2 scans"):
+        upmri.adapt(scans[:1], begin=begin, output=output, steps=2, device="cpu")
+    few = [scan.kspace * (torch.arange(scan.kspace.shape[-1]) < 3) for scan in scans[:2]]
+    with pytest.raises(InputError):
+        upmri.adapt(few, begin=begin, output=output, steps=2, device="cpu")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_an_interrupted_run_is_resumed(folder, begin, tmp_path, monkeypatch):
     whole = adapt(folder, begin=begin, output=tmp_path / "whole.safetensors")
 

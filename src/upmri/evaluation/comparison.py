@@ -40,6 +40,8 @@ _MARGIN = 0.12
 _HEAD = 0.48  # name and scores above an image
 _TITLE = 0.34
 _NOTE = 0.24  # the note above the row of k-space
+# Size of names in points, and the width of a bold letter relative to it: names longer than an image are smaller.
+_NAME, _LETTER = 10.5, 0.68
 
 # dB of the peak; k-space below it is always black.
 _DEEPEST = -120
@@ -224,8 +226,9 @@ def _draw(axes: Axes, values: Tensor, window: tuple[float, float], colours: str)
 
 def _pair(axes: Axes, look: _Look, at: tuple[float, float], raise_by: float, name: str, line: str) -> None:
     """Write a name and a fainter line under it, centred at a fraction of the axes and raised by some points."""
+    fitting = min(_NAME, 72 * _PANEL / (_LETTER * max(1, len(name))))
     for text, offset, colour, size, weight in (
-        (name, 14, look.ink, 10.5, "bold"),
+        (name, 14, look.ink, fitting, "bold"),
         (line, 0, look.faint, 8.5, "normal"),
     ):
         axes.annotate(

@@ -29,6 +29,8 @@ _FREE = {"output", "cache", "workers", "resident", "device", "tensorboard", "log
 _LOCK = ".lock"  # stays in a folder that is used
 CACHE = "cache"
 """Name of the folder in that of a run for its prepared slices, where the configuration names no other."""
+STATE = "checkpoint.safetensors"
+"""Name of the checkpoint in the folder of a run."""
 Copies = dict[str, dict[str, Tensor]]
 """Copies of all weights, by kind and name: ``average``, the moving one, and ``best``."""
 _NO_LOCKS = (errno.ENOTSUP, errno.ENOLCK, errno.ENOSYS)
@@ -107,7 +109,7 @@ def check(folder: Path, resume: bool, file: Path | None = None) -> None:
     file
         What the user named instead of the folder: the file to write.
     """
-    found = (folder / "checkpoint.safetensors").exists()
+    found = (folder / STATE).exists()
     if resume and not found:
         where = "" if file is None else f" in {folder}"
         raise InputError(

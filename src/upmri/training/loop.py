@@ -116,7 +116,7 @@ class _Run:
         self.config, self.method, self.objective, self.process = config, method, objective, process
         self.slices, self.validation = slices, validation
         self.folder = Path(config.output)
-        self.state_file = self.folder / "checkpoint.safetensors"
+        self.state_file = self.folder / checkpoint.STATE
         self.network = first_network(config, objective, process)
         kinds = ("average", "best") if config.keep == "best" else ("average",)
         self.copies = {kind: {n: p.detach().clone() for n, p in self.network.named_parameters()} for kind in kinds}

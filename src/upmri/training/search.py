@@ -9,6 +9,7 @@ from pathlib import Path
 
 from upmri.core.checks import at_least
 from upmri.core.errors import InputError
+from upmri.training.checkpoint import STATE
 from upmri.training.config import TrainConfig
 from upmri.training.loop import DivergedError, train
 from upmri.weights.card import read_header
@@ -108,7 +109,7 @@ def resumed(config: TrainConfig) -> Path:
     """Train, or continue an interrupted training; return the path of the weights, also of a run that had ended."""
     folder = Path(config.output)
     weights = folder / f"{config.name}.safetensors"
-    return weights if weights.exists() else train(config, resume=(folder / "checkpoint.safetensors").exists())
+    return weights if weights.exists() else train(config, resume=(folder / STATE).exists())
 
 
 def held_out_gain(weights: Path) -> float:

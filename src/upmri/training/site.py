@@ -9,7 +9,8 @@ from __future__ import annotations
 import hashlib
 import shutil
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -103,36 +104,14 @@ def adapt(
     atomic.check_not_input(output, [start])
     run = output.with_suffix(".run")
     checkpoint.check(run, resume, output)
-    files = _files([scans] if isinstance(scans, str | Path | Scan) else scans, run)  # type: ignore[arg-type]
-    if len(files) < 2:
-        raise InputError(f"expected at least 2 scans, of which 1 is kept back, got {len(files)}", field="scans")
-    atomic.check_not_input(output, files)
-    back = _kept_back(files)
-    others = [file for file in files if file not in back]
-    every = max(1, steps // _VALIDATIONS)
-    made = train(
-        TrainConfig(
-            output=str(run),
-            name=output.stem,
-            about=f"Adapted from {start.stem} to {len(others)} undersampled scans; {len(back)} more were kept back.",
-            begin=str(begin),
-            objective=asdict(load_prior(begin).objective) | {"supervised": False, "split": asdict(ADAPTATION_SPLIT)},
-            train=DataConfig(scans=tuple(map(str, others))),
-            validation=DataConfig(scans=tuple(map(str, back)), limit=_MOST_SLICES),
-            steps=steps,
-            keep="best",
-            precision="bf16" if trains_in_16_bits(pick_device(device)) else "fp32",
-            resident=True,
-            seed=seed,
-            device=device,
-            log_every=every,
-            validate_every=every,
-            save_every=every,
-            **_SETTINGS,
-        ),
-        resume=resume,
-        progress=progress,
-    )
+    with _first_state(run):
+        files = _files([scans] if isinstance(scans, str | Path | Scan) else scans, run)  # type: ignore[arg-type]
+        if len(files) < 2:
+            raise InputError(f"expected at least 2 scans, of which 1 is kept back, got {len(files)}", field="scans")
+        atomic.check_not_input(output, files)
+        back = _kept_back(files)
+        config = _training(output, files, back, begin, steps, seed, device)
+        made = train(config, resume=resume, progress=progress)
     kept = read_header(made)["training"]["kept"]
     gained = kept["step"] > 0
     if gained:
@@ -152,6 +131,33 @@ def gain(weights: str | Path) -> float:
     """Gain of adapted weights on held-out lines of the scans kept back, over those they began with, in dB."""
     kept = read_header(find_weights(weights))["training"]["kept"]
     return float(kept["gain"] - kept["before"])
+
+
+def _training(
+    output: Path, files: Sequence[Path], back: Sequence[Path], begin: str | Path, steps: int, seed: int, device: str
+) -> TrainConfig:
+    """Training with all files but those kept back, which validate it."""
+    others = [file for file in files if file not in back]
+    start, every = find_weights(begin).stem, max(1, steps // _VALIDATIONS)
+    return TrainConfig(
+        output=str(output.with_suffix(".run")),
+        name=output.stem,
+        about=f"Adapted from {start} to {len(others)} undersampled scans; {len(back)} more were kept back.",
+        begin=str(begin),
+        objective=asdict(load_prior(begin).objective) | {"supervised": False, "split": asdict(ADAPTATION_SPLIT)},
+        train=DataConfig(scans=tuple(map(str, others))),
+        validation=DataConfig(scans=tuple(map(str, back)), limit=_MOST_SLICES),
+        steps=steps,
+        keep="best",
+        precision="bf16" if trains_in_16_bits(pick_device(device)) else "fp32",
+        resident=True,
+        seed=seed,
+        device=device,
+        log_every=every,
+        validate_every=every,
+        save_every=every,
+        **_SETTINGS,
+    )
 
 
 def _files(scans: Sequence[Scans], run: Path) -> list[Path]:
@@ -179,6 +185,19 @@ def _files(scans: Sequence[Scans], run: Path) -> list[Path]:
             else:
                 found.append(path)
     return sorted(set(found))
+
+
+@contextmanager
+def _first_state(run: Path) -> Iterator[None]:
+    """Remove the folder of a run that fails before its first checkpoint, with the scans that were written into it."""
+    new = not run.exists()
+    try:
+        yield
+    except BaseException:
+        if new and run.exists() and not (run / checkpoint.STATE).exists():
+            with suppress(InputError), checkpoint.run_lock(run):  # unless another process began a run in it meanwhile
+                _remove(run)
+        raise
 
 
 def _kept_back(files: Sequence[Path]) -> list[Path]:

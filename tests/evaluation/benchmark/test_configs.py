@@ -44,7 +44,7 @@ def test_every_row_can_be_trained(path, trained):
 
 def test_brains_have_every_method_with_those_of_many_evaluations_apart():
     once, drawn = ({entry.method for entry in read_config(CONFIGS / "benchmark" / f"{name}.yaml").entries}
-                   for name in ("brain", "samplers"))  # fmt: skip
+                   for name in ("brain", "means"))  # fmt: skip
     # Methods over time need series. GRAPPA has a benchmark of its own.
     methods = {name for name in method_names() if not find_method(name).dynamic} - {"grappa"}
     many = {name for name in methods if find_method(name).evaluations > 1}
@@ -53,9 +53,10 @@ def test_brains_have_every_method_with_those_of_many_evaluations_apart():
     assert drawn == many | {"robust-ssdu", "upmri"}
 
 
-def test_what_draws_is_measured_on_some_of_the_same_scans():
-    """Slices of a limit are spread evenly: those of a third of the limit are among them."""
-    all_of, some = (read_config(CONFIGS / "benchmark" / f"{name}.yaml") for name in ("brain", "samplers"))
+@pytest.mark.parametrize("name", ["samplers", "means"])
+def test_what_draws_is_measured_on_the_same_scans_or_some_of_them(name):
+    """Slices of a limit are spread evenly: those of a sixth of the limit are among them."""
+    all_of, some = (read_config(CONFIGS / "benchmark" / f"{name}.yaml") for name in ("brain", name))
     for group, part in zip(all_of.groups, some.groups, strict=True):
         assert part == replace(group, limit=part.limit)
         assert group.limit % part.limit == 0
@@ -65,7 +66,11 @@ def test_what_draws_is_measured_on_some_of_the_same_scans():
 
 
 def test_what_draws_has_one_draw_and_the_mean_of_eight():
-    entries = read_config(CONFIGS / "benchmark" / "samplers.yaml").entries
+    entries = read_config(CONFIGS / "benchmark" / "means.yaml").entries
+    single = read_config(CONFIGS / "benchmark" / "samplers.yaml").entries
+    for entry in single:
+        if not entry.settings["model"].startswith("brain-gtf2m"):
+            assert entry.settings in [other.settings for other in entries if other.method == entry.method]
     for method in ("ddnm", "dds", "dps", "ot-ode", "pnp-flow", "ambient"):
         found = [entry for entry in entries if entry.method == method]
         assert found
