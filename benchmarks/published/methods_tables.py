@@ -152,7 +152,8 @@ def run(file: str, groups: Sequence[str], rates: Sequence[float], names: dict[st
 
     def build(r: Results) -> str:
         rows = []
-        for entry, name in names.items():
+        known = r.distinct(file, "entry")
+        for entry, name in ((entry, name) for entry, name in names.items() if entry in known):
             where = [[r.all(file, "psnr mean", entry=entry, group=g, acceleration=a) for a in rates] for g in groups]
             cells = [[show(v[0], ".1f") if v else "" for v in row] for row in where]
             rows.append([name, *(cells[0] if len(groups) == 1 else (" · ".join(row) for row in cells))])
@@ -183,6 +184,14 @@ SWITCHES = {
     "without null-space noise": "without the noise (`null_noise: false`)",
     "image as input": "with it, input x(t) in the backward pass (`image_input: true`)",
     "one evaluation": "one evaluation (`single_evaluation: true`)", "upmri": "`upmri`",
+}  # fmt: skip
+MEANS = {
+    f"{entry}{end}": f"{label(entry)}, one draw" if end == ", one draw" else "mean of 8"
+    for entry in ("ddnm", "ddnm, published Λ", "dds", "dps", "ot-ode", "pnp-flow", "ambient")
+    for end in (", one draw", ", mean of 8")
+} | {
+    "gtf2m": "`gtf2m`, default times", "gtf2m, a step of SENSE": "`gtf2m`, default times, a step of SENSE",
+    "robust-ssdu, published network": "`robust-ssdu`, published network", "upmri": "`upmri`",
 }  # fmt: skip
 CONTROLLED = "controlled.json"
 
@@ -227,6 +236,7 @@ TABLES = [
           "heart, equispaced"), RATES, ROBUSTNESS), NOT_STORED + "robustness.csv"),
     Table("benchmark-rates", BENCHMARK, run("rates.csv", ("T2 head",), (4.0, 8.0, 10.0, 12.0), TRAINED),
           NOT_STORED + "rates.csv"),
+    Table("benchmark-means", BENCHMARK, run("means.csv", BRAINS, RATES, MEANS), NOT_STORED + "means.csv"),
     Table("card", MODELS, card),
     Table("steps", "docs/steps.md", run("steps.csv", BRAINS, RATES, STEPS), NOT_STORED + "steps.csv"),
     Table("paper-switches", "docs/steps.md", run("paper_switches.csv", BRAINS, RATES, SWITCHES),

@@ -69,7 +69,8 @@ LARGE = "weights that models/README.md brings back"
 PARTS = (
     _benchmark("brain", ("benchmark_t1_4x.jpg", "benchmark_t1_8x.jpg", "benchmark_t2_8x.jpg")),
     _benchmark("cardiac"),
-    _benchmark("samplers", needs=f"{LARGE}, and of configs/brain/{{ambient,gtf2m-times,robust-ssdu-denoising}}.yaml"),
+    _benchmark("samplers", needs=LARGE),
+    _benchmark("means", needs=f"{LARGE}, and of configs/brain/{{ambient,gtf2m-times}}.yaml"),
     _benchmark("robustness"),
     _benchmark("rates", needs="weights of configs/brain/upmri-[48]x.yaml in models/"),
     _benchmark("steps", needs="weights of configs/brain/step-*.yaml in models/"),

@@ -1,5 +1,6 @@
 """The weights for comparison: each was trained with its configuration."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -24,7 +25,7 @@ def test_they_are_small_enough_to_be_kept():
 def test_each_was_trained_with_its_configuration(path, monkeypatch):
     monkeypatch.setenv("UPMRI_DATA", "anywhere")
     anatomy, _, name = path.stem.partition("-")
-    method = name.removesuffix("-short").removesuffix("-next")
+    method = re.sub("-(short|next|more|denoising)$", "", name)
     config = read_config(ROOT / "configs" / anatomy / f"{name}.yaml")
     model = load_prior(path)
     card, training = model.card, model.card["training"]
