@@ -53,6 +53,15 @@ def test_frames_together_are_the_series_of_a_file(scan, sources):
     assert (alone - expected[0]).abs().max() > 1e-2 * expected.abs().max()  # frames do matter
 
 
+def test_a_frame_alone_is_not_enough_for_a_method_over_time(sources):
+    (alone,) = make_images(session("tv-t", steps=2), sources[:1])
+    assert alone.found == {
+        "one_frame": "tv-t needs several frames of one place, and one was given; upmri is better for one frame"
+    }
+    (image,) = make_images(session("zero-filled"), sources[:1])
+    assert image.found == {}
+
+
 def test_images_that_were_made_are_left_out(sources):
     whole = list(make_images(session("tv-t", steps=2), sources))
     rest = list(make_images(session("tv-t", steps=2), sources, skip=4))

@@ -116,6 +116,13 @@ def test_bounds_are_in_the_attributes_with_what_they_do_not_cover(frame, pixels)
     assert json.loads(meta["UPMRI"])["bounds"] == bounds
 
 
+def test_a_single_frame_for_a_method_over_time_is_said_once():
+    made = Series("cine", keep_phase=False)
+    found = answer() | {"found": {"one_frame": "cine needs several frames"}}
+    texts = [[read(raw).text for raw in made.warnings(found, where)] for where in ("slice 2", "slice 3")]
+    assert texts == [["warning: slice 2: cine needs several frames"], []]
+
+
 def test_a_coil_that_is_left_out_is_named_once():
     made = Series("sense", keep_phase=False)
     found = [answer() | {"found": {"left_out_coils": coils}} for coils in ([3], [], [3, 5])]

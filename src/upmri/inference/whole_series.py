@@ -67,9 +67,12 @@ def _warn_of_one_frame(method: str, lengths: Sequence[int]) -> None:
     alone = lengths.count(1)
     if alone:
         given = "one was given" if len(lengths) == 1 else f"{alone} of {len(lengths)} places have one"
-        warnings.warn(
-            f"{method} needs several frames of one place, and {given}; upmri is better for one frame", stacklevel=5
-        )
+        warnings.warn(one_frame(method, given), stacklevel=5)
+
+
+def one_frame(method: str, given: str = "one was given") -> str:
+    """What is wrong with one frame for a method over time."""
+    return f"{method} needs several frames of one place, and {given}; upmri is better for one frame"
 
 
 def reconstruct_frames(session: Session, scans: Sequence[Scan]) -> Estimate:

@@ -13,7 +13,7 @@ from upmri.core.bounds import Bounds
 from upmri.core.errors import InputError
 from upmri.core.scan import Scan
 from upmri.inference.scan_session import Session
-from upmri.inference.whole_series import reconstruct_frames
+from upmri.inference.whole_series import one_frame, reconstruct_frames
 from upmri.server.held import HeldSource
 
 
@@ -33,6 +33,8 @@ class Made:
         Time of the reconstruction; of frames together, an equal share for each.
     bounds
         Bounds on the error of the image, if they were asked for.
+    alone
+        What is wrong with it as the only frame of its place, if the method is one over time.
     """
 
     frame: int
@@ -42,12 +44,14 @@ class Made:
     std: Tensor | None
     seconds: float
     bounds: Bounds | None = None
+    alone: str = ""
 
     @property
     def found(self) -> dict[str, Any]:
-        """What is to be said of this image alone: that its slice has no samples, and bounds on its error."""
-        empty = {} if bool(self.scan.mask.any()) else {"empty_slices": [0]}
-        return empty if self.bounds is None else empty | {"bounds": self.bounds.summary}
+        """What is to be said of this image: that its slice has no samples, or one frame, and bounds on its error."""
+        found: dict[str, Any] = {} if bool(self.scan.mask.any()) else {"empty_slices": [0]}
+        found |= {"one_frame": self.alone} if self.alone else {}
+        return found if self.bounds is None else found | {"bounds": self.bounds.summary}
 
 
 def make_images(session: Session, sources: Sequence[HeldSource], skip: int = 0) -> Iterator[Made]:
@@ -65,6 +69,7 @@ def make_images(session: Session, sources: Sequence[HeldSource], skip: int = 0) 
     first = sources[0]
     if any((one.slices, one.volume) != (first.slices, first.volume) for one in sources):
         raise InputError("expected frames of one shape, all with partitions or none", field="data")
+    alone = one_frame(session.method.name) if session.method.dynamic and len(sources) == 1 else ""
     for index in range(skip // len(sources), first.slices):
         scans = [source.read_one(index, range(source.slices)) for source in sources]
         start = time.perf_counter()
@@ -74,4 +79,4 @@ def make_images(session: Session, sources: Sequence[HeldSource], skip: int = 0) 
             if index * len(sources) + frame >= skip:
                 std = None if made.std is None else made.std[frame]
                 bounds = None if made.bounds is None else made.bounds.take([frame])
-                yield Made(frame, index, scan, made.image[frame], std, seconds, bounds)
+                yield Made(frame, index, scan, made.image[frame], std, seconds, bounds, alone)

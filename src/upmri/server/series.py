@@ -42,6 +42,7 @@ class Series:
         self._windows: dict[int, float] = {}
         self._settings: dict[str, Any] = {}
         self._left_out: set[int] = set()
+        self._one_frame = False
 
     @property
     def count(self) -> int:
@@ -61,11 +62,14 @@ class Series:
         return [self._message(series, pixels, frame, answer) for series, pixels in made]
 
     def warnings(self, answer: dict[str, Any], where: str) -> list[bytes]:
-        """Return messages about what was wrong with a frame; a coil that was left out is named once."""
+        """Return messages about what was wrong with a frame; coils that were left out and single frames, once."""
         coils = sorted(set(answer["found"].get("left_out_coils", ())) - self._left_out)
         self._left_out.update(coils)
         texts = [f"coil {coil} would spoil the image and is left out" for coil in coils]
         texts += ["nothing was sampled, the image is 0"] * ("empty_slices" in answer["found"])
+        if "one_frame" in answer["found"] and not self._one_frame:
+            self._one_frame = True
+            texts.append(answer["found"]["one_frame"])
         return [wire.text_message(f"warning: {where}: {text}") for text in texts]
 
     def _message(self, series: int, pixels: NDArray[Any], frame: Frame, answer: dict[str, Any]) -> bytes:
