@@ -65,6 +65,21 @@ def rows(r: Results, entry: str, groups: Sequence[str] = BRAINS) -> list[float]:
     return [value(r, entry, group, rate) for group in groups for rate in RATES]
 
 
+def means_of_draws(r: Results) -> list[float]:
+    """Largest gain of the mean of 8 draws over one; lead of `upmri` over the best of both, least and largest."""
+    gains, leads = [], []
+    for group in BRAINS:
+        for rate in RATES:
+            where = {"group": group, "acceleration": rate}
+            here = {
+                e: r.one("means.csv", "psnr mean", entry=e, **where) for e in r.distinct("means.csv", "entry", **where)
+            }
+            pairs = {e: e.replace(", one draw", ", mean of 8") for e in here if e.endswith(", one draw")}
+            leads.append(here[OURS] - max(here[e] for pair in pairs.items() for e in pair if e in here))
+            gains += [here[mean_] - here[one] for one, mean_ in pairs.items() if mean_ in here]
+    return [max(gains), *ends(leads)]
+
+
 def true_maps(r: Results) -> list[float]:
     """Lead over `weighted-ssdu` with true maps at 8×: heads, hearts."""
     found = [lead(r, "weighted-ssdu", group, 8.0, maps="exact")[0] for group in ("T1 head", "T2 head", "heart")]
