@@ -4,7 +4,16 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-_SCRIPTS = ("ahead", "bounds_lines", "calibrate_bounds", "mean_weights", "provenance", "published", "reproduce")
+_SCRIPTS = (
+    "ahead",
+    "bounds_lines",
+    "calibrate_bounds",
+    "levers",
+    "mean_weights",
+    "provenance",
+    "published",
+    "reproduce",
+)
 
 
 @pytest.fixture(autouse=True)

@@ -1,12 +1,14 @@
 """`upmri benchmark`: its files, its messages and its options."""
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
 import yaml
 
 import upmri
+from upmri.evaluation.benchmark import timing
 from upmri.evaluation.benchmark.run import DATABASE
 from upmri.evaluation.benchmark.store import Store
 
@@ -77,7 +79,8 @@ def test_bad_input_is_one_line_and_exit_2(run, bench, tmp_path, one_line, words,
     assert not (tmp_path / "results").exists()  # the error comes before the work
 
 
-def test_times_are_measured_instead(run, bench, tmp_path):
+def test_times_are_measured_instead(run, bench, tmp_path, monkeypatch):
+    monkeypatch.setattr(timing, "measure", partial(timing.measure, most=1, repeats=1))
     bench(entries=[{"method": "zero-filled", "label": "upmri"}])
     done = run("benchmark", "bench.yaml", "--timing", "--device", "cpu")
     assert done.stdout.splitlines() == ["results/timing.md", "results/timing.csv"]
