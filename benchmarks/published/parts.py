@@ -65,15 +65,16 @@ def _script(
 
 R = "benchmarks/results"
 FIGURES = "docs/figures"
+TRAINED = "weights of `python benchmarks/train_all.py configs/brain/{}.yaml`"
 LARGE = "weights that models/README.md brings back"
 PARTS = (
     _benchmark("brain", ("benchmark_t1_4x.jpg", "benchmark_t1_8x.jpg", "benchmark_t2_8x.jpg")),
     _benchmark("cardiac"),
     _benchmark("samplers", needs=LARGE),
-    _benchmark("means", needs=f"{LARGE}, and of configs/brain/{{ambient,gtf2m-times}}.yaml"),
+    _benchmark("means", needs=f"{LARGE}, and {TRAINED.format('{ambient,gtf2m-times}')}"),
     _benchmark("robustness"),
-    _benchmark("rates", needs="weights of configs/brain/upmri-[48]x.yaml in models/"),
-    _benchmark("steps", needs="weights of configs/brain/step-*.yaml in models/"),
+    _benchmark("rates", needs=TRAINED.format("upmri-[48]x")),
+    _benchmark("steps", needs=TRAINED.format("step-*")),
     _benchmark("paper_switches", needs=LARGE),
     Part("timing", ("upmri benchmark configs/benchmark/brain.yaml -o results/timing --timing",), "cuda", None,
          ("timing-h200.csv",), "results/timing"),
