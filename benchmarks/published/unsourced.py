@@ -18,6 +18,11 @@ UNSOURCED: list[dict[str, str]] = [
             "the file of that run was not kept; timing-h200-samplers.csv has the numbers of the page",
         ),
         ("docs/models.md", "gains of the second and third shares of means of weights, and of other steps", TRIALS),
+        (
+            "docs/models.md",
+            "the fourth part: steps, passes and gain; gain of its mean with `brain`",
+            "in the card of models/brain-upmri-more.safetensors; the mean: trials on validation people",
+        ),
         ("docs/train.md", "gains of averages and of the weights of a step", TRIALS),
         ("docs/adapt.md", "a site with FLAIR that did not gain", PRINTED),
         ("docs/benchmark.md", "`upmri`, shipped, at 10× and 12×", TRIALS),
