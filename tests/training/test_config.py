@@ -116,6 +116,8 @@ def test_numbers_as_people_write_them(write, number, value):
         ("train: {noise: [0.01, high]}", "train.noise[1]"),
         ("train: {noise: [0.03, 0.01]}", "train.noise"),
         ("train: {noise: [0, 0.01]}", "train.noise"),
+        ("train: {images: [x], draw: 1}", "train.draw"),
+        ("train: {scans: [x], varied: 0.5, draw: 1}", "train.draw"),
         ("train: {accelerations: []}", "train.accelerations"),
         ("steps: 0", "steps"),
         ("save_every: 0", "save_every"),

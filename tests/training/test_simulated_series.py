@@ -104,6 +104,11 @@ def test_scans_are_refused(folder):
         SimulatedSeries(config(folder, scans=("x",)), torch.device("cpu"))
 
 
+def test_a_new_scan_in_every_step_needs_no_other_draw(folder):
+    with pytest.raises(InputError, match="train.draw: series have a new scan"):
+        SimulatedSeries(config(folder, varied=0.5, draw=1), torch.device("cpu"))
+
+
 def test_a_run_writes_weights_that_reconstruct(folder, tmp_path, series):
     made = train(
         TrainConfig(

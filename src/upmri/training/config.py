@@ -56,6 +56,8 @@ class DataConfig(Selection):
         low, high = self.noise
         if not (0 < low <= high < math.inf or low == high == 0):
             raise InputError(f"expected bounds 0 < low ≤ high, or 0 twice, got {low} and {high}", field="noise")
+        if self.draw and not (self.varied and self.images):
+            raise InputError("only images that get another contrast (varied above 0) have other scans", field="draw")
 
 
 @dataclass(frozen=True)

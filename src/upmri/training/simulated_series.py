@@ -65,6 +65,8 @@ class SimulatedSeries:
     def __init__(self, config: DataConfig, device: torch.device) -> None:
         if config.scans or config.refine_maps:
             raise InputError("expected images alone: dynamic scans are simulated from them", field="train.scans")
+        if config.draw:
+            raise InputError("series have a new scan in every step", field="train.draw")
         self._config, self._device, self.coils = config, device, config.coils
         files = find_files(config.images, config.part)
         images = [_read(path) for path in files]
