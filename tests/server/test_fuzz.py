@@ -73,8 +73,8 @@ def test_mutated_streams(server, peer, small, repeated, messages, check_other, f
         [wire.config_text_message('{"method": "sense"}'), *messages(small), wire.close_message()],
         [wire.config_file_message("zero-filled"), *messages(repeated)[:80], wire.close_message()],
     ]
-    server.metric("streams_total")
-    starts, before, images, refused = server.metric("worker_starts_total"), server.memory(), 0, 0
+    check_other(server)  # a worker that an earlier test has killed is replaced now
+    known, before, images, refused = len(server.events()), server.memory(), 0, 0
     for number in range(first, first + count):
         draw = random.Random(number)
         found = answers(peer(server.to), mutate(draw.choice(streams), draw))
@@ -84,7 +84,9 @@ def test_mutated_streams(server, peer, small, repeated, messages, check_other, f
         if number % 50 == 0:
             check_other(server)
     check_other(server)
-    assert server.metric("worker_starts_total") == starts
+    # A worker is replaced only where a client was gone before its slice was ready, which a busy machine brings about.
+    lost = [event for event in server.events()[known:] if event["event"] == "worker_lost"]
+    assert not [event for event in lost if not event["cancelled"]]
     assert server.memory() < before + 150
     assert not [event for event in server.events() if event["event"] == "fault"]
     assert not [event for event in server.events() if event.get("code") in ("fault", "failed")]
