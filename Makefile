@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: demo test test-bench soak lint types coverage docs dist bench reproduce clean
+.PHONY: demo test test-bench soak lint types coverage docs dist bench reproduce clean weights
 
 demo: $(READY)
 	$(BIN)/upmri demo --out demo
@@ -58,8 +58,13 @@ bench: $(VENV)-bench/.ready
 	$(VENV)-bench/bin/python benchmarks/solver.py
 	$(VENV)-bench/bin/python benchmarks/espirit.py
 
+# The weights for comparison, from the history into models/ (models/README.md).
+weights:
+	git restore --source 4e1bf7c -- 'models/*.safetensors'
+	git restore --source 7401cc5 -- models/brain-upmri-more.safetensors models/brain-robust-ssdu-denoising.safetensors
+
 # Every published number again, from UPMRI_DATA; QUICK=1 compares a few rows on the CPU, ONLY="cine maps" runs some parts.
-reproduce: $(READY)
+reproduce: $(READY) weights
 	$(BIN)/python benchmarks/reproduce.py $(if $(QUICK),--quick) $(if $(ONLY),--only $(ONLY))
 
 clean:

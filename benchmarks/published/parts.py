@@ -66,10 +66,10 @@ def _script(
 R = "benchmarks/results"
 FIGURES = "docs/figures"
 TRAINED = "weights of `python benchmarks/train_all.py configs/brain/{}.yaml`"
-LARGE = "weights that models/README.md brings back"
+LARGE = "`make weights`"
 PARTS = (
-    _benchmark("brain", ("benchmark_t1_4x.jpg", "benchmark_t1_8x.jpg", "benchmark_t2_8x.jpg")),
-    _benchmark("cardiac"),
+    _benchmark("brain", ("benchmark_t1_4x.jpg", "benchmark_t1_8x.jpg", "benchmark_t2_8x.jpg"), LARGE),
+    _benchmark("cardiac", needs=LARGE),
     _benchmark("samplers", needs=LARGE),
     _benchmark("means", needs=f"{LARGE}, and {TRAINED.format('{ambient,gtf2m-times}')}"),
     _benchmark("robustness"),
@@ -77,7 +77,7 @@ PARTS = (
     _benchmark("steps", needs=TRAINED.format("step-*")),
     _benchmark("paper_switches", needs=LARGE),
     Part("timing", ("upmri benchmark configs/benchmark/brain.yaml -o results/timing --timing",), "cuda", None,
-         ("timing-h200.csv",), "results/timing"),
+         ("timing-h200.csv",), "results/timing", (), LARGE),
     Part("sweeps", ("python benchmarks/sweeps.py --device cuda",), "cuda", None, ("sweeps.json",), "",
          ("sweeps_steps.png", "sweeps_iterations.png", "sweeps_noise.png"), LARGE),
     _script("paper-trends", "--noise 0 --device cpu", "cpu", None, "paper_trends.json", needs=LARGE),
@@ -85,7 +85,8 @@ PARTS = (
                         f"python benchmarks/real_scans.py tables {R}/real_scans.jsonl",
                         f"python benchmarks/real_scans.py pictures {FIGURES} --only sense l1-wavelet modl varnet upmri "
                         "'upmri, adapted'"),
-         "cuda", None, ("real_scans.jsonl",), "", ("real_invivo_brain_16ch.png", "real_invivo_brain_7ch.png")),
+         "cuda", None, ("real_scans.jsonl",), "", ("real_invivo_brain_16ch.png", "real_invivo_brain_7ch.png"),
+         LARGE),
     Part("real-calibration", (f"python benchmarks/real_scans.py calibration {R}/real_calibration.json",), "cpu", 1,
          ("real_calibration.json",)),
     Part("real-brain", ("python examples/real_brain.py results/real_brain 12",), "cpu", None, (), "results/real_brain",
