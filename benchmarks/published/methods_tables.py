@@ -152,8 +152,7 @@ def run(file: str, groups: Sequence[str], rates: Sequence[float], names: dict[st
 
     def build(r: Results) -> str:
         rows = []
-        known = r.distinct(file, "entry")
-        for entry, name in ((entry, name) for entry, name in names.items() if entry in known):
+        for entry, name in names.items():
             where = [[r.all(file, "psnr mean", entry=entry, group=g, acceleration=a) for a in rates] for g in groups]
             cells = [[show(v[0], ".1f") if v else "" for v in row] for row in where]
             rows.append([name, *(cells[0] if len(groups) == 1 else (" · ".join(row) for row in cells))])
@@ -187,7 +186,7 @@ SWITCHES = {
 }  # fmt: skip
 MEANS = {
     f"{entry}{end}": f"{label(entry)}, one draw" if end == ", one draw" else "mean of 8"
-    for entry in ("ddnm", "ddnm, published Λ", "dds", "dps", "ot-ode", "pnp-flow", "ambient")
+    for entry in ("ddnm", "ddnm, published Λ", "dds", "ot-ode", "pnp-flow", "ambient")
     for end in (", one draw", ", mean of 8")
 } | {
     "gtf2m": "`gtf2m`, default times", "gtf2m, a step of SENSE": "`gtf2m`, default times, a step of SENSE",
