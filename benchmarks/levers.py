@@ -1,13 +1,13 @@
 """What each change to the network or the training of `upmri` is worth, on validation people (simulated scans).
 
-    UPMRI_DATA=… python benchmarks/levers.py [--passes 100000] [--side 128] [--only shipped conditioned] [--seeds 2]
+    UPMRI_DATA=… python benchmarks/levers.py [--passes 100000] [--side 128] [--only shipped "no path"] [--seeds 2]
                                              [--parallel 6] [--device cuda] [--work levers]
                                              [--out benchmarks/results/levers.json]
 
 Each variant differs from the shipped network and training in one thing, and is trained from random weights, on the same
 scans and with the same number of U-Net passes (slices × uses of the U-Net). `held_out_gain` is over SENSE, on held-out
-lines: it chooses. `gain` is against the full image. Seconds: trainings share a device. What the results
-have is not computed again.
+lines: it chooses. `gain` is against the full image. Seconds are those of trainings that share a device. The same
+command continues what was interrupted.
 """
 
 from __future__ import annotations
@@ -15,20 +15,17 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
 from pathlib import Path
-from threading import Lock
 from typing import Any
 
+import train_all
 from provenance import record
 from upmri.core.settings import build
 from upmri.methods.upmri_objective import UpmriObjective
-from upmri.training import train
 from upmri.training.config import DataConfig, TrainConfig
 from upmri.training.passes import steps_within
-from upmri.training.prepare import prepare
 from upmri.weights.card import read_header
 
 GROUPS = ("brain_t1_stripped", "brain_t1_head", "brain_t2_head", "brain_flair_ms", "brain_t1_ms", "brain_t2_ms")
@@ -48,7 +45,6 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "width 48": {"width": 48},
     "loss lines 5 to 60 %": {"split": {"loss": [0.05, 0.6]}},
 }
-_ADDING = Lock()
 
 
 def config_of(name: str, seed: int, given: argparse.Namespace) -> TrainConfig:
@@ -67,7 +63,8 @@ def config_of(name: str, seed: int, given: argparse.Namespace) -> TrainConfig:
     steps = steps_within(given.passes, build(UpmriObjective, settings, "objective"), batch)
     rates = (2.0, 3.0, 4.0, 5.0, 6.0, 8.0)
     return TrainConfig(
-        output=str(given.work / f"{list(VARIANTS).index(name)}-{seed}"),
+        output=str(given.work),
+        name=f"{list(VARIANTS).index(name)}-{seed}",
         train=DataConfig(**data, part="train", lines="both", accelerations=rates, limit=given.limit),
         validation=DataConfig(**data, part="val", accelerations=(4.0, 8.0), limit=given.validation),
         objective=settings,
@@ -81,17 +78,14 @@ def config_of(name: str, seed: int, given: argparse.Namespace) -> TrainConfig:
         ema=0.99,
         precision="bf16" if given.device == "cuda" else "fp32",
         resident=True,
-        cache=str(given.work / "cache"),
-        device=given.device,
-        name="weights",
         workers=given.workers,
         seed=seed,
         **({"optimiser": "muon", "rate": given.rate} | training),
     )
 
 
-def main(arguments: list[str] | None = None) -> None:
-    """Prepare the scans, train the variants beside each other, and write their gains."""
+def main(arguments: list[str] | None = None) -> int:
+    """Train the variants beside each other, and write their gains; the number of trainings that failed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--passes", type=int, default=100_000, help="U-Net passes of each training")
     parser.add_argument("--seeds", type=int, default=1, help="trainings of each variant")
@@ -108,43 +102,25 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--work", type=Path, default=Path("levers"))
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/levers.json"))
-    parser.add_argument("--alone", nargs=2, help=argparse.SUPPRESS)
     given = parser.parse_args(arguments)
-    if given.alone:
-        train(config_of(given.alone[0], int(given.alone[1]), given))
-        return
-    first = config_of(given.only[0], 0, given)
-    for data in (first.train, first.validation):
-        assert data is not None
-        prepare(data, Path(str(first.cache)), workers=given.workers)
-    done = {(row["variant"], row["seed"]) for row in rows(given.out)}
-    todo = [(name, seed) for seed in range(given.seeds) for name in given.only if (name, seed) not in done]
-    words = list(sys.argv[1:] if arguments is None else arguments)
-    with ThreadPoolExecutor(given.parallel) as pool:
-        list(pool.map(lambda one: run(*one, given, words), todo))
+    trainings = {(name, seed): config_of(name, seed, given) for seed in range(given.seeds) for name in given.only}
+    given.work.mkdir(parents=True, exist_ok=True)
+    plans, weights = given.work / "plans.json", given.work / "weights"
+    plans.write_text(json.dumps([asdict(config) for config in trainings.values()]), "utf-8")
+    places = ["--out", str(weights), "--work", str(given.work), "--device", given.device]
+    failed = train_all.main([str(plans), *places, "--parallel", str(given.parallel)])
+    rows = []
+    for (name, seed), config in trainings.items():
+        file = weights / f"{config.name}.safetensors"
+        if file.exists():
+            made = read_header(file)["training"]
+            facts = {key: made[key] for key in ("steps", "batch", "rate", "passes", "seconds")}
+            rows.append({"variant": name, "seed": seed, **facts, **made["validation"]})
+    found = {"side": given.side, "passes": given.passes, "rows": rows}
+    given.out.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", "utf-8")
     record(given.out, device=given.device)
-
-
-def rows(out: Path) -> list[dict[str, Any]]:
-    """Results so far."""
-    return json.loads(out.read_text("utf-8"))["rows"] if out.exists() else []
-
-
-def run(name: str, seed: int, given: argparse.Namespace, words: list[str]) -> None:
-    """Train a variant in a process of its own; add its row to the results."""
-    config = config_of(name, seed, given)
-    weights = Path(config.output) / "weights.safetensors"
-    if not weights.exists():
-        subprocess.run([sys.executable, __file__, *words, "--alone", name, str(seed)], check=True)
-    made = read_header(weights)["training"]
-    facts = {key: made[key] for key in ("steps", "batch", "rate", "passes", "seconds")}
-    row = {"variant": name, "seed": seed, **facts, **made["validation"]}
-    with _ADDING:
-        given.out.parent.mkdir(parents=True, exist_ok=True)
-        found = {"side": given.side, "passes": given.passes, "rows": [*rows(given.out), row]}
-        given.out.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", "utf-8")
-    print(row, flush=True)
+    return failed
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -4,7 +4,8 @@
                                                 [--work runs] [--set KEY=VALUE …]
     … --write-json plans.json       # the same for machines without a reader of YAML, which read this file instead
 
-Scans that trainings share are prepared once. Weights that the folder has are not trained again. It needs torch, numpy
+Scans that trainings share are prepared once. Weights that the folder has are not trained again, and
+interrupted trainings continue. It needs torch, numpy
 and safetensors; configurations in YAML need pyyaml, too.
 """
 
@@ -21,9 +22,9 @@ from pathlib import Path
 from typing import Any
 
 from upmri.core.settings import read_mapping
-from upmri.training import train
 from upmri.training.config import TrainConfig, read_config
 from upmri.training.prepare import prepare
+from upmri.training.search import resumed
 from upmri.weights.card import read_header
 
 
@@ -45,7 +46,7 @@ def main(arguments: list[str] | None = None) -> int:
         given.write_json.write_text(json.dumps(known, indent=1), "utf-8")
         return 0
     if given.alone is not None:
-        train(plans[given.alone])
+        resumed(plans[given.alone])
         return 0
     given.out.mkdir(parents=True, exist_ok=True)
     todo = [config for config in plans.values() if not (given.out / f"{config.name}.safetensors").exists()]

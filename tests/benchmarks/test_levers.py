@@ -41,6 +41,6 @@ def test_each_differs_in_one_thing_and_costs_as_much(levers, number):
     changed = {key for key, value in asdict(objectives[1]).items() if value != asdict(objectives[0])[key]}
     changed |= {key for key in ("batch", "optimiser") if getattr(config, key) != getattr(first, key)}
     assert len(changed) == 1
-    assert config.output != first.output
+    assert config.name != first.name
     step = config.batch * passes_per_slice(objectives[1], max(1, objectives[1].path_every))
     assert PASSES - step <= config.steps * step <= PASSES
