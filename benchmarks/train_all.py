@@ -4,9 +4,8 @@
                                                 [--work runs] [--set KEY=VALUE …]
     … --write-json plans.json       # the same for machines without a reader of YAML, which read this file instead
 
-Scans that trainings share are prepared once. Weights that the folder has are not trained again, and
-interrupted trainings continue. It needs torch, numpy
-and safetensors; configurations in YAML need pyyaml, too.
+Scans that trainings share are prepared once. Weights that the folder has are not trained again, and interrupted
+trainings continue. It needs torch, numpy and safetensors; configurations in YAML need pyyaml, too.
 """
 
 from __future__ import annotations
