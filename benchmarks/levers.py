@@ -1,7 +1,7 @@
 """What each change to the network or the training of `upmri` is worth, on validation people (simulated scans).
 
-    UPMRI_DATA=… python benchmarks/levers.py [--passes 100000] [--side 128] [--only shipped "no path"] [--seeds 2]
-                                             [--parallel 6] [--device cuda] [--work levers]
+    UPMRI_DATA=… python benchmarks/levers.py [--passes 60000] [--seeds 2] [--limit 1200] [--side 128]
+                                             [--only shipped "no path"] [--parallel 6] [--device cuda] [--work levers]
                                              [--out benchmarks/results/levers.json]
 
 Each variant differs from the shipped network and training in one thing, and is trained from random weights, on the same
@@ -87,11 +87,11 @@ def config_of(name: str, seed: int, given: argparse.Namespace) -> TrainConfig:
 def main(arguments: list[str] | None = None) -> int:
     """Train the variants beside each other, and write their gains; the number of trainings that failed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--passes", type=int, default=100_000, help="U-Net passes of each training")
-    parser.add_argument("--seeds", type=int, default=1, help="trainings of each variant")
+    parser.add_argument("--passes", type=int, default=60_000, help="U-Net passes of each training")
+    parser.add_argument("--seeds", type=int, default=2, help="trainings of each variant")
     parser.add_argument("--side", type=int, default=128, help="largest number of pixels of a side")
     parser.add_argument("--coils", type=int, default=16)
-    parser.add_argument("--limit", type=int, help="scans to train on, all by default")
+    parser.add_argument("--limit", type=int, default=1200, help="scans to train on")
     parser.add_argument("--validation", type=int, default=60, help="scans to validate on")
     parser.add_argument("--batch", type=int, default=16)
     parser.add_argument("--width", type=int, default=32)
@@ -116,7 +116,7 @@ def main(arguments: list[str] | None = None) -> int:
             made = read_header(file)["training"]
             facts = {key: made[key] for key in ("steps", "batch", "rate", "passes", "seconds")}
             rows.append({"variant": name, "seed": seed, **facts, **made["validation"]})
-    found = {"side": given.side, "passes": given.passes, "rows": rows}
+    found = {"side": given.side, "scans": given.limit, "passes": given.passes, "rows": rows}
     given.out.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", "utf-8")
     record(given.out, device=given.device)
     return failed
