@@ -20,12 +20,9 @@ MANIFEST = ROOT / "benchmarks" / "manifest.json"
 
 
 def build(made: Sequence[Made], unsourced: Sequence[dict[str, str]], folder: Path = RESULTS) -> dict[str, Any]:
-    """Return the manifest; tables whose results are missing are among those without a source."""
-    published, lacking = [], list(unsourced)
+    """Return the manifest."""
+    published = []
     for one in made:
-        if one.value is None:
-            lacking.append({"page": one.entry.page, "what": one.entry.name, "why": one.entry.pending})
-            continue
         if not one.used:  # a table about the parts themselves
             continue
         what = {"text": one.entry.fragment} if isinstance(one.entry, Text) else {"table": one.entry.name}
@@ -37,7 +34,7 @@ def build(made: Sequence[Made], unsourced: Sequence[dict[str, str]], folder: Pat
         "results": {file: _source(folder / file) for file in sorted(files)},
         "published": published,
         "figures": figures(),
-        "unsourced": lacking,
+        "unsourced": list(unsourced),
     }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from statistics import mean
 from typing import Any
 
 from published.pages import Table, markdown, show
@@ -147,18 +148,22 @@ def card(r: Results) -> str:
     return markdown(head, rows)
 
 
+def rows_of(
+    r: Results, file: str, groups: Sequence[str], rates: Sequence[float], names: dict[str, str]
+) -> list[list[str]]:
+    """Entries of one run by group at 4× · 8× (one group: by rate), under the names of the page."""
+    rows = []
+    for entry, name in names.items():
+        where = [[r.all(file, "psnr mean", entry=entry, group=g, acceleration=a) for a in rates] for g in groups]
+        cells = [[show(v[0], ".1f") if v else "" for v in row] for row in where]
+        rows.append([name, *(cells[0] if len(groups) == 1 else (" · ".join(row) for row in cells))])
+    return rows
+
+
 def run(file: str, groups: Sequence[str], rates: Sequence[float], names: dict[str, str]) -> Any:
-    """A table of one run: entries by group at 4× · 8× (one group: by rate), under the names of the page."""
-
-    def build(r: Results) -> str:
-        rows = []
-        for entry, name in names.items():
-            where = [[r.all(file, "psnr mean", entry=entry, group=g, acceleration=a) for a in rates] for g in groups]
-            cells = [[show(v[0], ".1f") if v else "" for v in row] for row in where]
-            rows.append([name, *(cells[0] if len(groups) == 1 else (" · ".join(row) for row in cells))])
-        return markdown(["", *([f"{a:g}×" for a in rates] if len(groups) == 1 else groups)], rows)
-
-    return build
+    """A table of one run."""
+    head = ["", *([f"{a:g}×" for a in rates] if len(groups) == 1 else groups)]
+    return lambda r: markdown(head, rows_of(r, file, groups, rates, names))
 
 
 # Rows of tables of one run: entry of its configuration → what the page calls it.
@@ -192,7 +197,38 @@ MEANS = {
     "gtf2m": "`gtf2m`, default times", "gtf2m, a step of SENSE": "`gtf2m`, default times, a step of SENSE",
     "robust-ssdu, published network": "`robust-ssdu`, published network", "upmri": "`upmri`",
 }  # fmt: skip
-CONTROLLED = "controlled.json"
+LEVER_NAMES = {
+    "shipped": "as shipped", "no path": "no path (`path_every: 0`)", "three levels": "three levels instead of four",
+    "network knows cascade, σ₀ and acceleration": "the network knows cascade, σ₀ and acceleration (`conditioned`)",
+    "a share of the distance to the own image": "a share of the distance to the image of all lines (`own: 0.3`)",
+    "batches of 64": "batches of 64 instead of 16", "AdamW": "AdamW at 1.5e-3 instead of Muon at 2e-3",
+    "four cascades": "four cascades instead of eight", "twelve cascades": "twelve cascades",
+    "width 48": "48 channels at the first level instead of 32",
+    "loss lines 5 to 60 %": "5 to 60 % of the lines in the loss instead of 2 to 40 %",
+}  # fmt: skip
+CONTROLLED, LEVERS = "controlled.json", "levers.json"
+
+
+def steps(r: Results) -> str:
+    """From `upmri-paper` to `upmri`, one row for each change, and the shipped weights on the same scans."""
+    shipped = [" · ".join(show(value(r, OURS, group, rate), ".1f") for rate in RATES) for group in BRAINS]
+    total = sum(r.card("brain", "training", *("begun with", "training") * back, "steps") for back in range(3))
+    last = [f"*as shipped: four levels, memory, Muon, FLAIR, {total:,} steps*", *(f"*{cell}*" for cell in shipped)]
+    return markdown(["", *BRAINS], [*rows_of(r, "steps.csv", BRAINS, RATES, STEPS), last])
+
+
+def levers(r: Results) -> str:
+    """Changes to network and training one by one: gains over SENSE, and what each is worth, by seed."""
+    each: dict[str, list[dict[str, Any]]] = {}
+    for row in r.at(LEVERS, "rows"):
+        each.setdefault(row["variant"], []).append(row)
+    first, rows = each["shipped"], []
+    for name, found in each.items():
+        gain = " · ".join(show(mean(row[key] for row in found), ".2f") for key in ("held_out_gain", "gain"))
+        pairs = zip(found, first, strict=True)
+        worth = " · ".join(show(row["held_out_gain"] - base["held_out_gain"], "+.2f") for row, base in pairs)
+        rows.append([LEVER_NAMES.get(name, name), f"{found[0]['steps']:,}", gain, worth if found is not first else ""])
+    return markdown(["", "steps", "gain over SENSE", "more on held-out lines, by seed"], rows)
 
 
 def endpoints(r: Results) -> str:
@@ -217,7 +253,6 @@ def arms(r: Results) -> str:
     return markdown(["", *groups], rows)
 
 
-NOT_STORED = "the values were not stored; the next run of the part writes "
 BENCHMARK, MODELS = "docs/benchmark.md", "docs/models.md"
 TABLES = [
     Table("gains", "README.md", gains),
@@ -227,19 +262,17 @@ TABLES = [
     Table("benchmark-true-maps", BENCHMARK, lambda r: scores(r, "psnr mean", ".1f", "exact", (SENSE, "l1-wavelet",
           "modl", "varnet", "ddnm", "ot-ode", "weighted-ssdu", PAPER, OURS))),
     Table("benchmark-equal-cost", BENCHMARK,
-          lambda r: leads(r, ("weighted-ssdu", "modl", "varnet"), BRAINS, ".2f", SHORT),
-          "intervals need the values of slices; " + NOT_STORED + "brain-slices.csv"),
+          lambda r: leads(r, ("weighted-ssdu", "modl", "varnet"), BRAINS, ".2f", SHORT)),
     Table("benchmark-shipped", BENCHMARK,
           lambda r: leads(r, ("weighted-ssdu", "modl", "varnet"), GROUPS, ".1f", OURS)),
     Table("benchmark-robustness", BENCHMARK, run("robustness.csv", ("T1 head", "T1 head, equispaced", "heart",
-          "heart, equispaced"), RATES, ROBUSTNESS), NOT_STORED + "robustness.csv"),
-    Table("benchmark-rates", BENCHMARK, run("rates.csv", ("T2 head",), (4.0, 8.0, 10.0, 12.0), TRAINED),
-          NOT_STORED + "rates.csv"),
-    Table("benchmark-means", BENCHMARK, run("means.csv", BRAINS, RATES, MEANS), NOT_STORED + "means.csv"),
+          "heart, equispaced"), RATES, ROBUSTNESS)),
+    Table("benchmark-rates", BENCHMARK, run("rates.csv", ("T2 head",), (4.0, 8.0, 10.0, 12.0), TRAINED)),
+    Table("benchmark-means", BENCHMARK, run("means.csv", BRAINS, RATES, MEANS)),
     Table("card", MODELS, card),
-    Table("steps", "docs/steps.md", run("steps.csv", BRAINS, RATES, STEPS), NOT_STORED + "steps.csv"),
-    Table("paper-switches", "docs/steps.md", run("paper_switches.csv", BRAINS, RATES, SWITCHES),
-          NOT_STORED + "paper_switches.csv"),
-    Table("controlled-endpoints", "docs/controlled.md", endpoints, "no run yet; the next run writes controlled.json"),
-    Table("controlled-arms", "docs/controlled.md", arms, "no run yet; the next run writes controlled.json"),
+    Table("levers", MODELS, levers),
+    Table("steps", "docs/steps.md", steps),
+    Table("paper-switches", "docs/steps.md", run("paper_switches.csv", BRAINS, RATES, SWITCHES)),
+    Table("controlled-endpoints", "docs/controlled.md", endpoints),
+    Table("controlled-arms", "docs/controlled.md", arms),
 ]  # fmt: skip

@@ -15,7 +15,7 @@ from pathlib import Path
 from string import Formatter
 from typing import Any
 
-from published.results import RESULTS, ROOT, MissingResultError, Results
+from published.results import RESULTS, ROOT, Results
 
 NUMBER = r"([+−-]?\d[\d,]*(?:\.\d+)?)"
 
@@ -26,21 +26,20 @@ class PageError(Exception):
 
 @dataclass(frozen=True)
 class Table:
-    """A table: its name, its page, what makes it, and why it may lack its result."""
+    """A table: its name, its page, and what makes it."""
 
     name: str
     page: str
     build: Callable[[Results], str]
-    pending: str = ""
 
-    def fill(self, text: str, table: str | None) -> str:
-        """Return the page with the table; None leaves it as it is."""
+    def fill(self, text: str, table: str) -> str:
+        """Return the page with the table."""
         pattern = rf"<!-- generated: {re.escape(self.name)} -->.*?<!-- end -->"
         found = re.findall(pattern, text, re.S)
         if len(found) != 1:
             raise PageError(f"{self.page}: {len(found)} tables are marked {self.name}, not one")
         made = f"<!-- generated: {self.name} -->\n\n{table}\n\n<!-- end -->"
-        return text if table is None else text.replace(found[0], made)
+        return text.replace(found[0], made)
 
 
 @dataclass(frozen=True)
@@ -50,23 +49,20 @@ class Text:
     page: str
     fragment: str
     build: Callable[[Results], Sequence[Any]]
-    pending: str = ""
 
     @property
     def name(self) -> str:
         """The fragment identifies it."""
         return self.fragment
 
-    def fill(self, text: str, values: Sequence[Any] | None) -> str:
-        """Return the page with these numbers in the fragment, its line breaks kept; None leaves it as it is."""
+    def fill(self, text: str, values: Sequence[Any]) -> str:
+        """Return the page with these numbers in the fragment, its line breaks kept."""
         parsed = list(Formatter().parse(self.fragment))
         formats = [spec or "" for _, field, spec, _ in parsed if field is not None]
         pattern = "".join(_loose(literal) + NUMBER * (field is not None) for literal, field, _, _ in parsed)
         found = list(re.finditer(rf"(?<![\d.,]){pattern}(?!\d|\.\d)", text))
         if len(found) != 1:
             raise PageError(f"{self.page}: {len(found)} places have “{self.fragment}”, not one")
-        if values is None:
-            return text
         for group, (value, spec) in reversed(list(enumerate(zip(values, formats, strict=True), 1))):
             start, end = found[0].span(group)
             text = text[:start] + show(value, spec) + text[end:]
@@ -95,7 +91,7 @@ def markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 @dataclass(frozen=True)
 class Made:
-    """What the results give for an entry, None while it lacks them; and what was read for it."""
+    """What the results give for an entry, and what was read for it."""
 
     entry: Entry
     value: Any
@@ -107,12 +103,7 @@ def make(entries: Sequence[Entry], folder: Path = RESULTS) -> list[Made]:
     made = []
     for entry in entries:
         results = Results(folder)
-        try:
-            value = entry.build(results)
-        except MissingResultError:
-            if not entry.pending:
-                raise
-            value = None
+        value = entry.build(results)
         used = {file: {key: list(found) for key, found in keys.items()} for file, keys in results.used.items()}
         made.append(Made(entry, value, used))
     return made

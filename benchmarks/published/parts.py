@@ -129,6 +129,7 @@ PARTS = (
          "cuda", None, ("default_call_h200.json",), "", ("default_call.png",)),
     Part("recon", (f"python benchmarks/recon.py --device cuda -o {R}/recon-h200.json",), "cuda", None,
          ("recon-h200.json",)),
+    _script("levers", "--device cuda", "cuda", 16, "levers.json"),
     Part("controlled", ("python benchmarks/controlled.py configs/benchmark/controlled.yaml",), "cuda", None,
          ("controlled.json",), "results/controlled"),
 )  # fmt: skip

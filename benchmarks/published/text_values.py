@@ -97,6 +97,17 @@ def eight_less_four(r: Results) -> list[float]:
     return [b - a for a, b in zip(four, eight, strict=True)]
 
 
+def stepped(r: Results, later: str, earlier: str) -> list[float]:
+    """Least and largest difference between two rows of the table of steps, over groups and rates."""
+    found = []
+    for group in BRAINS:
+        for rate in RATES:
+            where = {"group": group, "acceleration": rate}
+            after, before = (r.one("steps.csv", "psnr mean", entry=entry, **where) for entry in (later, earlier))
+            found.append(after - before)
+    return ends(found)
+
+
 def wrong_inputs(r: Results) -> list[float]:
     """Least lead of `upmri` with wrong inputs over `sense` with the right ones."""
     found = []

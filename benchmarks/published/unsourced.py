@@ -1,7 +1,4 @@
-"""Tables and numbers on pages that no stored result gives, and why.
-
-Tables that are pending (`Table.pending`) are added by the manifest: their next run writes the file that they need.
-"""
+"""Tables and numbers on pages that no stored result gives, and why."""
 
 from __future__ import annotations
 
@@ -25,7 +22,6 @@ UNSOURCED: list[dict[str, str]] = [
         ),
         ("docs/train.md", "gains of averages and of the weights of a step", TRIALS),
         ("docs/adapt.md", "a site with FLAIR that did not gain", PRINTED),
-        ("docs/benchmark.md", "`upmri`, shipped, at 10× and 12×", TRIALS),
         ("docs/models.md", "number of people, share of contrasts and fat", "facts of the configurations"),
         (
             "docs/upmri.md",
@@ -33,7 +29,7 @@ UNSOURCED: list[dict[str, str]] = [
             TESTED + "tests/flow/test_sampler.py",
         ),
         ("docs/upmri.md", "growth of gradients; a prior with smooth phases: 3.4 to 4.6 dB", TRIALS),
-        ("docs/steps.md", "sentences about the rows; steps and seconds of their trainings", "as the table of the rows"),
+        ("docs/steps.md", "steps of the trainings of the rows", "configs/brain/step-*.yaml"),
         (
             "docs/draws.md",
             "variance of draws along the flow",

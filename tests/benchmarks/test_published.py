@@ -33,8 +33,7 @@ def test_pages_and_manifest_are_those_of_the_results(capsys):
 def test_every_published_number_has_a_known_source(entries):
     content = json.loads((ROOT / "benchmarks" / "manifest.json").read_text("utf-8"))
     assert sum(entry["numbers"] for entry in content["published"]) > 1000
-    pending = [entry for entry in content["unsourced"] if "the next run" in entry["why"]]
-    assert len(content["published"]) + len(pending) == len(entries) - 1  # all but the table of parts
+    assert len(content["published"]) == len(entries) - 1  # all but the table of parts
     for entry in content["published"]:
         assert entry["from"]
         for file in entry["from"]:
@@ -54,9 +53,7 @@ def with_another_digit(page, start, pattern):
 
 @pytest.mark.parametrize("kind", ["Table", "Text"])
 def test_a_changed_number_is_found(kind, pages, entries):
-    some = [entry for entry in entries if type(entry).__name__ == kind and not entry.pending and entry.name != "parts"][
-        ::3
-    ]
+    some = [entry for entry in entries if type(entry).__name__ == kind and entry.name != "parts"][::3]
     for entry, made in zip(some, pages.make(some), strict=True):
         right = (ROOT / entry.page).read_text("utf-8")
         if kind == "Table":
@@ -101,11 +98,13 @@ def test_a_fragment_stands_once(pages, page):
         pages.Text("page.md", "by {:.1f} dB", lambda _: [1.0]).fill(page, [1.0])
 
 
-def test_a_pending_table_stays_until_its_result_is_there(pages, tmp_path):
+def test_a_table_needs_its_result(pages, tmp_path):
+    from published.results import MissingResultError
+
     page = "a\n\n<!-- generated: t -->\n\n| old |\n\n<!-- end -->\n\nb"
-    table = pages.Table("t", "page.md", lambda r: f"| {r.at('t.json', 'value')} |", "not stored")
-    (made,) = pages.make([table], tmp_path)
-    assert table.fill(page, made.value) == page
+    table = pages.Table("t", "page.md", lambda r: f"| {r.at('t.json', 'value')} |")
+    with pytest.raises(MissingResultError):
+        pages.make([table], tmp_path)
     (tmp_path / "t.json").write_text('{"value": 3}')
     (made,) = pages.make([table], tmp_path)
     assert table.fill(page, made.value) == page.replace("old", "3")
