@@ -61,7 +61,8 @@ bench: $(VENV)-bench/.ready
 # The weights for comparison, from the history into models/ (models/README.md).
 weights:
 	git restore --source 4e1bf7c -- 'models/*.safetensors'
-	git restore --source 7401cc5 -- models/brain-upmri-more.safetensors models/brain-robust-ssdu-denoising.safetensors
+	git restore --source 7401cc5 -- models/brain-upmri-more.safetensors
+	git restore --source 6dbf843 -- 'models/*.safetensors'
 
 # Every published number again, from UPMRI_DATA; QUICK=1 compares a few rows on the CPU, ONLY="cine maps" runs some parts.
 reproduce: $(READY) weights
