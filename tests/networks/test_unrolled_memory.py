@@ -133,3 +133,27 @@ def test_the_acceleration_of_any_operator_is_that_of_its_samples(problem):
 
     assert torch.allclose(Other().acceleration, operator.acceleration, rtol=0.15)
     assert torch.allclose((Other() / 2).acceleration, 4 * Other().acceleration, rtol=1e-4)
+
+
+@torch.no_grad()
+def test_a_conditioned_network_begins_as_the_one_without(problem):
+    """Its further inputs count nothing until they are trained; the network it began with stays as it is."""
+    operator, x0 = problem
+    plain, model = extended(conditioned=False), extended()
+    before = {name: tensor.clone() for name, tensor in plain.state_dict().items()}
+    arguments = operator, operator.normal(x0), x0.flip(-1), torch.tensor([0.4, 0.1]), SIGMA
+    assert not torch.allclose(model(*arguments), plain(*arguments), rtol=1e-3)
+    model.begin_with(plain)
+    torch.testing.assert_close(model(*arguments), plain(*arguments))
+    assert all(torch.equal(tensor, before[name]) for name, tensor in plain.state_dict().items())
+    other = extended()
+    other.begin_with(model)
+    assert all(torch.equal(a, b) for a, b in zip(other.parameters(), model.parameters(), strict=True))
+
+
+@pytest.mark.parametrize("settings", [{"memory": 2}, {"width": 8}, {"levels": 2}], ids=str)
+def test_a_network_cannot_begin_with_one_of_another_shape(settings):
+    with pytest.raises(RuntimeError, match="size mismatch|key"):
+        extended().begin_with(extended(conditioned=False, **settings))
+    with pytest.raises(RuntimeError, match="size mismatch|key"):
+        extended(conditioned=False).begin_with(extended())

@@ -52,6 +52,12 @@ def test_settings_that_are_not_given_are_those_of_the_weights(config, tmp_path):
     assert load_prior(second).objective == replace(load_prior(first).objective, cascades=1)
 
 
+def test_a_conditioned_network_starts_from_one_that_is_not(config, tmp_path):
+    first = train(config(steps=1, output=str(tmp_path / "first")))
+    second = train(config({"conditioned": True}, steps=1, begin=str(first), output=str(tmp_path / "b")))
+    assert load_prior(second).objective == replace(load_prior(first).objective, conditioned=True)
+
+
 def test_a_run_cannot_start_from_another_network(config, tmp_path):
     first = train(config(steps=1, output=str(tmp_path / "first")))
     with pytest.raises(InputError, match="another network") as error:

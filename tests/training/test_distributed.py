@@ -108,6 +108,20 @@ UpmriObjective.loss = loss
         return good, nan, lost, finish(processes)
 
 
+@pytest.mark.soak
+def test_two_processes_have_the_same_new_scans(make_config, tmp_path, runs):
+    """The first prepares them, the second reads them."""
+    data = make_config(tmp_path)["train"] | {"varied": 0.5, "redraw": 1}
+    ((one, two),) = pairs(make_config, tmp_path, {"train": data, "validation": None})
+    with two_processes(runs, [runs.write_config(tmp_path, two)]) as processes:
+        train(one)
+        assert [code for code, _, _ in finish(processes)] == [0, 0]
+    for name in ("loss", "gradient"):
+        assert runs.logged(two, name) == pytest.approx(runs.logged(one, name), rel=1e-4)
+    assert len(set(runs.logged(one, "loss"))) == 3
+    assert not list(tmp_path.glob("*/redrawn"))
+
+
 def test_two_processes_do_what_one_does(together, runs):
     """With and without the path, also when there is nothing in the cache yet."""
     good, _, _, ended = together

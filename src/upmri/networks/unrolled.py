@@ -18,6 +18,8 @@ from upmri.physics.operator import Operator
 _USUAL, _RATE, _POWER, _NOISE = 0.01, 4.0, 1.5, (1e-3, 0.1)
 # Numbers that describe a cascade to the U-Net, and the factor of x − z, which is small, there.
 _FACTS, _CHANGE = 4, 10.0
+# Names of the weights of the first convolution and of the powers in λ.
+_FIRST, _POWERS = "network.down.0.0.0.weight", "powers"
 # Cut-off frequency of the smooth phase, in periods over the field of view.
 _PERIODS = 32
 # Smallest time: the weight of x_t is unbounded as t → 0.
@@ -83,6 +85,20 @@ class Unrolled(nn.Module):
         self.log_damping = log_parameter(damping)
         self.powers = nn.Parameter(torch.tensor([_POWER, 0.0])) if conditioned else None
         self._cascades = [_Cascade(self.network)]  # no submodule, in a list: its weights have their names already
+
+    def begin_with(self, other: nn.Module) -> None:
+        """Take the weights of another network; what this one knows beyond it counts nothing at first.
+
+        Parameters
+        ----------
+        other
+            A network of the same shape, or one that is not conditioned while this one is.
+        """
+        state = other.state_dict()
+        if self.powers is not None and _POWERS not in state:
+            state[_FIRST] = nn.functional.pad(state[_FIRST], (0, 0, 0, 0, 0, _FACTS))
+            state[_POWERS] = torch.tensor([_POWER, 0.0])
+        self.load_state_dict(state)
 
     def forward(self, operator: Operator, adjoint: Tensor, noisy: Tensor, t: Tensor, sigma: Tensor) -> Tensor:
         """Predict the image x₀.

@@ -12,11 +12,13 @@ from upmri.core.settings import build
 from upmri.methods.base import Objective
 from upmri.methods.learned import Learned
 from upmri.methods.registry import find_method
+from upmri.networks.unrolled import Unrolled
 from upmri.training.checkpoint import CACHE
 from upmri.training.config import TrainConfig
 from upmri.training.data import Batches, PreparedSlices
 from upmri.training.distributed import Process
 from upmri.training.prepare import prepare
+from upmri.training.redraw import RedrawnSlices
 from upmri.training.simulated_series import SimulatedSeries
 from upmri.weights.catalogue import read_card
 from upmri.weights.files import load_prior
@@ -52,7 +54,10 @@ def first_network(config: TrainConfig, objective: Objective, process: Process) -
                 f"{config.begin} has weights of {known.method}, expected some of {config.method}", field="begin"
             )
         try:
-            network.load_state_dict(known.network.state_dict())
+            if isinstance(network, Unrolled):
+                network.begin_with(known.network)
+            else:
+                network.load_state_dict(known.network.state_dict())
         except RuntimeError as error:
             raise InputError(
                 f"{config.begin} has another network than the objective describes; leave out its settings, "
@@ -83,7 +88,10 @@ def training_data(
         if process.leads == turn:
             for data in (config.train, config.validation):
                 files = [] if data is None else prepare(data, cache, workers=config.workers, progress=progress)
-                found.append(PreparedSlices(files, process.device, resident=config.resident) if files else None)
+                if data is not None and data.redraw:
+                    found.append(RedrawnSlices(config, process, files))
+                else:
+                    found.append(PreparedSlices(files, process.device, resident=config.resident) if files else None)
         process.wait()
     train_, held = found
     assert train_ is not None  # noqa: S101  `prepare` refuses to find nothing

@@ -133,6 +133,9 @@ def fingerprint(config: TrainConfig, slices: str) -> str:
         del facts["calibrate"]
     if config.optimiser == "adamw":
         del facts["optimiser"]
+    for data in (facts["train"], facts["validation"]):
+        if data is not None and not data["redraw"]:
+            del data["redraw"]
     return json.dumps(facts | {"slices": hashlib.sha256(slices.encode()).hexdigest()}, sort_keys=True)
 
 

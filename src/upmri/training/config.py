@@ -38,6 +38,9 @@ class DataConfig(Selection):
         Another number gives the images with another contrast one that is new, with new phase, coils, lines and noise,
         as a person has scans with several sequences; for a training that goes on after it has learned its scans. Other
         images keep their one scan: redrawn lines would show their full k-space.
+    redraw
+        Number of steps after which these images get new scans again; 0 for the same ones in all steps. They are
+        prepared during the steps before.
     refine_maps
         Weights of ``upmri``, by name or file, whose image of a slice refines the slice's coil maps; none by default.
     """
@@ -47,6 +50,7 @@ class DataConfig(Selection):
     noise: tuple[float, float] = (0.01, 0.01)
     varied: float = 0.0
     draw: int = 0
+    redraw: int = 0
     refine_maps: str | None = None
 
     def __post_init__(self) -> None:
@@ -56,8 +60,10 @@ class DataConfig(Selection):
         low, high = self.noise
         if not (0 < low <= high < math.inf or low == high == 0):
             raise InputError(f"expected bounds 0 < low ≤ high, or 0 twice, got {low} and {high}", field="noise")
-        if self.draw and not (self.varied and self.images):
-            raise InputError("only images that get another contrast (varied above 0) have other scans", field="draw")
+        at_least(self, 0, "redraw")
+        for key in ("draw", "redraw"):
+            if getattr(self, key) and not (self.varied and self.images):
+                raise InputError("only images that get another contrast (varied above 0) have other scans", field=key)
 
 
 @dataclass(frozen=True)
@@ -154,6 +160,8 @@ class TrainConfig:
             raise InputError(f"expected 0 ≤ ema < 1, got {self.ema}", field="ema")
         if self.keep == "best" and self.validation is None:
             raise InputError("'best' needs scans for validation", field="keep")
+        if self.validation is not None and self.validation.redraw:
+            raise InputError("scans for validation stay the same", field="validation.redraw")
         if self.name in ("", "checkpoint") or Path(self.name).name != self.name:
             raise InputError(f"expected a file name other than 'checkpoint', got {self.name!r}", field="name")
         instance = is_dataclass(self.objective) and not isinstance(self.objective, type)

@@ -49,6 +49,9 @@ class Batches(Protocol):
         """Yield all of the data once, always the same."""
         ...
 
+    def close(self) -> None:
+        """End what prepares further data."""
+
 
 @dataclass(frozen=True)
 class AllSlices:
@@ -118,6 +121,9 @@ class PreparedSlices:
                 "reference; give fully sampled scans, or images to simulate scans of",
                 field="train",
             )
+
+    def close(self) -> None:
+        """Nothing to end: all slices are prepared."""
 
     def epoch(self, size: int) -> int:
         """Return the number of batches in an epoch.

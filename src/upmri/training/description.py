@@ -10,7 +10,7 @@ from upmri.training.config import TrainConfig
 from upmri.training.data import Batches
 from upmri.weights.catalogue import read_card
 
-_DATA = ("accelerations", "lines", "noise", "anatomy", "varied", "draw", "part")
+_DATA = ("accelerations", "lines", "noise", "anatomy", "varied", "draw", "redraw", "part")
 _TRAINING = (
     "steps", "batch", "optimiser", "rate", "schedule", "warmup", "weight_decay", "clip", "ema", "precision", "flips",
     "seed",

@@ -6,7 +6,7 @@ import json
 import math
 import time
 from collections.abc import Mapping
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -85,18 +85,20 @@ def train(
         atomic.check_not_input(folder / f"{config.name}.safetensors", [find_weights(config.begin)])
     with checkpoint.run_lock(folder) if process.leads else nullcontext():
         checkpoint.check(folder, resume)  # once more, now that no other training can change it
-        run = _Run(config, method, objective, process, *training_data(config, method, process, progress))
-        with (
-            bar("training", config.steps - run.step, shown=progress and process.leads) as advance,
-            SignalWatch(active=process.world == 1) as watch,
-        ):
-            while run.step < config.steps:
-                run.advance()
-                advance()
-                if watch.number is not None and run.step < config.steps:
-                    run.save()
-                    raise TrainingInterrupted(folder, run.step, watch.number)
-        return run.finish()
+        slices, validation = training_data(config, method, process, progress)
+        with closing(slices):
+            run = _Run(config, method, objective, process, slices, validation)
+            with (
+                bar("training", config.steps - run.step, shown=progress and process.leads) as advance,
+                SignalWatch(active=process.world == 1) as watch,
+            ):
+                while run.step < config.steps:
+                    run.advance()
+                    advance()
+                    if watch.number is not None and run.step < config.steps:
+                        run.save()
+                        raise TrainingInterrupted(folder, run.step, watch.number)
+            return run.finish()
 
 
 class _Run:

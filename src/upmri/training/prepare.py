@@ -6,7 +6,7 @@ import hashlib
 import json
 import random
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from functools import partial
@@ -49,7 +49,13 @@ Run = Callable[[deque[Callable[[], None]]], Iterator[tuple[Any, Any]]]
 
 
 def prepare(
-    config: DataConfig, cache: Path, *, workers: int = 1, progress: bool = False, run: Run | None = None
+    config: DataConfig,
+    cache: Path,
+    *,
+    workers: int = 1,
+    progress: bool = False,
+    run: Run | None = None,
+    known: Mapping[str, Path] | None = None,
 ) -> list[Path]:
     """Prepare every slice with its coil maps and scale, once; return the files.
 
@@ -67,6 +73,8 @@ def prepare(
     run
         What prepares slices instead of processes of this machine: the workers of a cluster. Slices that cannot be
         prepared do not stop the others then; the first of them is the error at the end.
+    known
+        Prepared slices in other folders, by the name of the file.
     """
     found = select(config)
     stamps = {path: _stamp(path, is_image) for path, is_image in {(item.path, item.is_image) for item in found}}
@@ -74,7 +82,7 @@ def prepare(
     if not jobs:
         raise InputError("expected scans or images, found none", field="train")
     atomic.make_folder(cache)
-    files = [cache / f"{job.key}.safetensors" for job in jobs]
+    files = [(known or {}).get(name, cache / name) for name in (f"{job.key}.safetensors" for job in jobs)]
     todo = [(job, file) for job, file in zip(jobs, files, strict=True) if not file.exists()]
     with bar("preparing", len(todo), shown=progress) as advance:
         if run is not None:

@@ -65,8 +65,9 @@ class SimulatedSeries:
     def __init__(self, config: DataConfig, device: torch.device) -> None:
         if config.scans or config.refine_maps:
             raise InputError("expected images alone: dynamic scans are simulated from them", field="train.scans")
-        if config.draw:
-            raise InputError("series have a new scan in every step", field="train.draw")
+        for key in ("draw", "redraw"):
+            if getattr(config, key):
+                raise InputError("series have a new scan in every step", field=f"train.{key}")
         self._config, self._device, self.coils = config, device, config.coils
         files = find_files(config.images, config.part)
         images = [_read(path) for path in files]
@@ -88,6 +89,9 @@ class SimulatedSeries:
 
     def need_references(self) -> None:
         """Nothing to refuse: every simulated scan has a reference."""
+
+    def close(self) -> None:
+        """Nothing to end."""
 
     def batch(self, step: int, size: int, seed: int, *, flips: bool, rank: int = 0, world: int = 1) -> Problem:
         """Return this process's share of the scans of a step."""

@@ -1,0 +1,110 @@
+"""Slices of which those with another contrast are simulated anew every so many steps, beside the training."""
+
+from __future__ import annotations
+
+import shutil
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import CancelledError, Future, ProcessPoolExecutor, ThreadPoolExecutor, as_completed
+from dataclasses import replace
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+import torch
+
+from upmri.physics.problem import Problem
+from upmri.training.config import TrainConfig
+from upmri.training.data import PreparedSlices
+from upmri.training.distributed import Process
+from upmri.training.prepare import prepare
+
+# Name of the folder in that of the run for later draws, each in one of its own.
+_FOLDER = "redrawn"
+
+
+class RedrawnSlices:
+    """Prepared slices with new scans every ``train.redraw`` steps, as :class:`~upmri.training.data.PreparedSlices`.
+
+    The scans of a draw are prepared during the steps of the draw before, and deleted after their own; those of the
+    first draw stay in the cache. A run that was interrupted has the same scans in each step.
+
+    Parameters
+    ----------
+    config, process
+        Configuration of the run, and this process. The first process prepares scans, the others wait and read them.
+    first
+        Prepared slices of the first draw.
+    """
+
+    def __init__(self, config: TrainConfig, process: Process, first: Sequence[Path]) -> None:
+        self._config, self._process = config, process
+        self._known = {file.name: file for file in first}
+        self._folder = Path(config.output) / _FOLDER
+        self._first = self._slices = PreparedSlices(first, process.device, resident=config.resident)
+        self.coils = self._first.coils
+        self._draw = 0
+        self._next: Future[PreparedSlices] | None = None
+        self._thread, self._stopped = ThreadPoolExecutor(1), Event()
+
+    def __len__(self) -> int:
+        return len(self._first)
+
+    @property
+    def names(self) -> str:
+        """Names of the slices of the first draw."""
+        return self._first.names
+
+    def warn(self) -> None:
+        """Nothing to warn of: every draw has other lines."""
+
+    def need_references(self) -> None:
+        """Nothing to refuse: every simulated scan has a reference."""
+
+    def batch(self, step: int, size: int, seed: int, *, flips: bool, rank: int = 0, world: int = 1) -> Problem:
+        """Return this process's share of the batch of a step."""
+        draw, last = (number // self._config.train.redraw for number in (step, self._config.steps - 1))
+        if draw != self._draw:
+            self._change(draw)
+        if self._process.leads and self._next is None and draw < last:
+            self._next = self._thread.submit(self._make, draw + 1)
+        return self._slices.batch(step, size, seed, flips=flips, rank=rank, world=world)
+
+    def all(self, size: int) -> Iterator[Problem]:
+        """Yield every slice of the first draw."""
+        return self._first.all(size)
+
+    def close(self) -> None:
+        """Prepare no more scans, and delete those of later draws."""
+        self._stopped.set()
+        self._thread.shutdown()
+        if self._process.leads:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _change(self, draw: int) -> None:
+        """Go on to the scans of a later draw."""
+        if self._process.leads:
+            self._slices = self._make(draw) if self._next is None else self._next.result()
+            self._next = None
+        self._process.wait()
+        if self._process.leads:  # no process reads the earlier ones any more
+            shutil.rmtree(self._folder / str(self._draw), ignore_errors=True)
+        else:
+            self._slices = self._make(draw)
+        self._draw = draw
+
+    def _make(self, draw: int) -> PreparedSlices:
+        data = replace(self._config.train, draw=self._config.train.draw + draw)
+        files = prepare(data, self._folder / str(draw), known=self._known, run=self._beside)
+        return PreparedSlices(files, self._process.device, resident=self._config.resident)
+
+    def _beside(self, todo: deque[Callable[[], None]]) -> Iterator[tuple[Any, BaseException | None]]:
+        """Call functions by processes beside the training, until :meth:`close`."""
+        context = torch.multiprocessing.get_context("spawn")
+        with ProcessPoolExecutor(self._config.workers, context, torch.set_num_threads, (1,)) as executor:
+            calls = {executor.submit(call): call for call in todo}
+            for future in as_completed(calls):
+                if self._stopped.is_set():
+                    executor.shutdown(cancel_futures=True)
+                    raise CancelledError
+                yield calls[future], future.exception()

@@ -1,0 +1,160 @@
+"""New scans during training: those of each step, the files that hold them, and what an interruption leaves."""
+
+import time
+from collections import deque
+from concurrent.futures import CancelledError
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+
+from upmri.core.errors import InputError
+from upmri.training import loop, train
+from upmri.training.config import read_config
+from upmri.training.data import PreparedSlices
+from upmri.training.distributed import Process
+from upmri.training.prepare import prepare
+from upmri.training.redraw import RedrawnSlices
+
+CPU = torch.device("cpu")
+ALONE = Process(0, 1, CPU)
+EVERY = 3
+
+
+@pytest.fixture
+def settings(config):
+    """A run of three draws, with 8 images of which about half have another contrast."""
+    run = config(steps=3 * EVERY, batch=2)
+    return run | {"train": {**run["train"], "varied": 0.5, "redraw": EVERY, "draw": 4, "limit": 8}}
+
+
+@pytest.fixture
+def in_this_process(monkeypatch):
+    """No process but this one prepares scans."""
+
+    def here(_, todo):
+        for call in todo:
+            call()
+            yield call, None
+
+    monkeypatch.setattr(RedrawnSlices, "_beside", here)
+
+
+@pytest.fixture
+def made(settings, tmp_path, in_this_process):
+    """``made()``: its slices."""
+    run = read_config(settings)
+    return lambda: RedrawnSlices(run, ALONE, prepare(run.train, tmp_path / "cache"))
+
+
+def batch(slices, step):
+    return slices.batch(step, 2, 7, flips=True)
+
+
+def test_each_step_has_the_scans_of_its_draw(made, settings, tmp_path):
+    slices, data = made(), read_config(settings).train
+    draws = [PreparedSlices(prepare(replace(data, draw=4 + i), tmp_path / "other"), CPU) for i in range(3)]
+    assert len(slices) == len(draws[0]) == 8
+    assert slices.names == draws[0].names != draws[1].names
+    for step in range(3 * EVERY):
+        found, wanted = batch(slices, step), batch(draws[step // EVERY], step)
+        assert torch.equal(found.kspace, wanted.kspace)
+        assert torch.equal(found.operator.maps, wanted.operator.maps)
+        assert found.step == step
+    slices.close()
+
+
+def test_a_later_step_needs_no_earlier_one(made):
+    """As where a run is resumed."""
+    slices, resumed = made(), made()
+    for step in range(2 * EVERY):
+        batch(slices, step)
+    assert torch.equal(batch(slices, 2 * EVERY).kspace, batch(resumed, 2 * EVERY).kspace)
+    slices.close()
+    resumed.close()
+
+
+def test_scans_of_earlier_draws_are_deleted_and_those_of_the_cache_stay(made, settings, tmp_path):
+    slices, folder = made(), Path(settings["output"]) / "redrawn"
+    kept = sorted((tmp_path / "cache").iterdir())
+    for step in range(EVERY + 1):
+        batch(slices, step)
+    slices._next.result()
+    names = [sorted(file.name for file in (folder / draw).iterdir()) for draw in ("1", "2")]
+    assert 0 < len(names[0]) == len(names[1]) < 8  # images in their own contrast have one scan, in the cache
+    assert not set(names[0]) & set(names[1])
+    batch(slices, 2 * EVERY)
+    assert [path.name for path in folder.iterdir()] == ["2"]
+    assert slices._next is None  # no step needs a fourth draw
+    slices.close()
+    assert not folder.exists()
+    assert sorted((tmp_path / "cache").iterdir()) == kept
+
+
+def test_an_error_of_the_preparation_ends_the_training(made, monkeypatch):
+    def broken(_, todo):
+        yield todo[0], ValueError("no coils")
+
+    slices = made()
+    monkeypatch.setattr(RedrawnSlices, "_beside", broken)
+    batch(slices, 0)
+    with pytest.raises(InputError, match="no coils"):
+        batch(slices, EVERY)
+    slices.close()
+
+
+def test_the_end_does_not_wait_for_scans_that_nobody_needs(settings, tmp_path):
+    run = read_config(settings)
+    slices = RedrawnSlices(run, ALONE, prepare(run.train, tmp_path / "cache"))
+    calls = slices._beside(deque([partial(time.sleep, 0.05)] * 1000))
+    assert next(calls)[1] is None
+    slices.close()
+    with pytest.raises(CancelledError):
+        for _ in range(100):
+            next(calls)
+
+
+def check_interruption(settings, runs, monkeypatch):
+    train(settings)
+    again, advance = settings | {"output": settings["output"] + "again"}, loop._Run.advance
+
+    def fail(run):
+        if run.step == 2 * EVERY - 1:
+            raise OSError("the power went")
+        advance(run)
+
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="the power went"):
+        patch.setattr(loop._Run, "advance", fail)
+        train(again)
+    train(again, resume=True)
+    runs.assert_same_run(settings, again)
+    assert not list(Path(again["output"]).parent.glob("*/redrawn"))
+
+
+@pytest.mark.usefixtures("in_this_process")
+def test_an_interrupted_run_ends_as_if_it_had_not_been(settings, runs, monkeypatch):
+    check_interruption(settings, runs, monkeypatch)
+
+
+@pytest.mark.soak
+def test_the_same_where_other_processes_prepare_scans(settings, runs, monkeypatch):
+    check_interruption(settings | {"workers": 2}, runs, monkeypatch)
+
+
+@pytest.mark.parametrize(
+    ("part", "changes"),
+    [
+        ("train.redraw", {"train": {"images": ["x"], "redraw": 5}}),
+        ("train.redraw", {"train": {"images": ["x"], "varied": 0.5, "redraw": -1}}),
+        (
+            "validation.redraw",
+            {"train": {"images": ["x"]}, "validation": {"images": ["x"], "varied": 0.5, "redraw": 5}},
+        ),
+    ],
+)
+def test_what_cannot_be_drawn_again(part, changes):
+    with pytest.raises(InputError) as error:
+        read_config({"output": "x", **changes})
+    assert error.value.field == part
