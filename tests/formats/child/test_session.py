@@ -99,14 +99,19 @@ def test_a_mistake_in_a_reader_is_not_a_damaged_file(hostile):
 def test_an_interruption_leaves_no_child(hostile, monkeypatch):
     numbers = []
     fork = fork_server.fork
-    monkeypatch.setattr(fork_server, "fork", lambda room: (made := fork(room), numbers.append(made[2]))[0])
+
+    def timed(room):
+        made = fork(room)
+        numbers.append(made[2])
+        signal.setitimer(signal.ITIMER_REAL, 0.5)  # from now on, however long the start took
+        return made
 
     def interrupt(*_):
         raise KeyboardInterrupt
 
+    monkeypatch.setattr(fork_server, "fork", timed)
     before = signal.signal(signal.SIGALRM, interrupt)
     try:
-        signal.setitimer(signal.ITIMER_REAL, 1.0)
         with pytest.raises(KeyboardInterrupt):
             load(hostile("hang"))
     finally:
