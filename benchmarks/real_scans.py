@@ -108,13 +108,13 @@ def measure(out: Path, options: argparse.Namespace) -> None:
                 rec = upmri.reconstruct(scan, method, device=options.device, **given)
                 row = dict(zip(("scan", "phase", "rate", "draw"), where, strict=True)) | {
                     "entry": entry,
-                    "psnr": psnr(rec.image, reference).item(),
-                    "ssim": ssim(rec.image, reference).item(),
-                    "seconds": rec.seconds,
-                    "facts": {key: value for key, value in rec.settings.items() if key not in given},
+                    "psnr": round(psnr(rec.image, reference).item(), 4),
+                    "ssim": round(ssim(rec.image, reference).item(), 6),
+                    "seconds": round(rec.seconds, 3),
                 }
+                row |= {key: rec.settings[key] for key in ("adaptation",) if key in rec.settings}
                 with out.open("a") as file:
-                    file.write(json.dumps(row, default=str) + "\n")
+                    file.write(json.dumps(row) + "\n")
     if begun := [entry for entry in options.only if ENTRIES[entry][1]]:
         record(out, sorted({ENTRIES[entry][1]["model"] for entry in begun}), options.device)
 

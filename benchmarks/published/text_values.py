@@ -198,8 +198,8 @@ def adapted_losses(r: Results) -> list[float]:
     """Number of draws along the usual axis, of those that lost, the largest loss, and number that were not adapted."""
     each = [gain for cell in adapted(r, ("phase",)) for gain in cell]
     lost = [-gain for gain in each if gain < -0.005]  # below is the difference between devices
-    facts = r.all("real_scans.jsonl", "facts", entry=ADAPTED, phase="phase")
-    return [len(each), len(lost), max(lost), sum(one["adaptation"]["steps"] == 0 for one in facts)]
+    found = r.all("real_scans.jsonl", "adaptation", entry=ADAPTED, phase="phase")
+    return [len(each), len(lost), max(lost), sum(one["steps"] == 0 for one in found)]
 
 
 def partial(r: Results, method: str, name: str) -> list[float]:
