@@ -88,9 +88,7 @@ def prepare(
         if run is not None:
             _spread(run, todo, advance)
         elif workers > 1 and len(todo) > 1:
-            # An executor, not a pool: where a script lacks its `if __name__ == "__main__"`, a pool would hang.
-            context = torch.multiprocessing.get_context("spawn")
-            with ProcessPoolExecutor(workers, context, torch.set_num_threads, (1,)) as executor:
+            with processes(workers) as executor:
                 for future in as_completed([executor.submit(_prepare, pair) for pair in todo]):
                     future.result()
                     advance()
@@ -99,6 +97,12 @@ def prepare(
                 _prepare(pair)
                 advance()
     return files
+
+
+def processes(count: int) -> ProcessPoolExecutor:
+    """Return processes of one thread each that prepare slices."""
+    # An executor, not a pool: where a script lacks its `if __name__ == "__main__"`, a pool would hang.
+    return ProcessPoolExecutor(count, torch.multiprocessing.get_context("spawn"), torch.set_num_threads, (1,))
 
 
 def _spread(run: Run, todo: list[tuple[_Job, Path]], advance: Callable[[], None]) -> None:

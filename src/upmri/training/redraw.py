@@ -5,19 +5,17 @@ from __future__ import annotations
 import shutil
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import CancelledError, Future, ProcessPoolExecutor, ThreadPoolExecutor, as_completed
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, as_completed
 from dataclasses import replace
 from pathlib import Path
 from threading import Event
 from typing import Any
 
-import torch
-
 from upmri.physics.problem import Problem
 from upmri.training.config import TrainConfig
 from upmri.training.data import PreparedSlices
 from upmri.training.distributed import Process
-from upmri.training.prepare import prepare
+from upmri.training.prepare import prepare, processes
 
 # Name of the folder in that of the run for later draws, each in one of its own.
 _FOLDER = "redrawn"
@@ -100,8 +98,7 @@ class RedrawnSlices:
 
     def _beside(self, todo: deque[Callable[[], None]]) -> Iterator[tuple[Any, BaseException | None]]:
         """Call functions by processes beside the training, until :meth:`close`."""
-        context = torch.multiprocessing.get_context("spawn")
-        with ProcessPoolExecutor(self._config.workers, context, torch.set_num_threads, (1,)) as executor:
+        with processes(self._config.workers) as executor:
             calls = {executor.submit(call): call for call in todo}
             for future in as_completed(calls):
                 if self._stopped.is_set():
