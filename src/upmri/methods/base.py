@@ -46,6 +46,10 @@ class Objective(ABC):
     def network(self) -> nn.Module:
         """Return a network with fresh weights."""
 
+    def begin(self, network: nn.Module, other: nn.Module) -> None:
+        """Give the network the weights of another one, with which its training begins."""
+        network.load_state_dict(other.state_dict())
+
     @abstractmethod
     def loss(self, network: nn.Module, problem: Problem) -> Tensor:
         """Loss of each slice, (slice,)."""

@@ -114,6 +114,13 @@ class UpmriObjective(Objective):
             memory=self.memory, conditioned=self.conditioned,
         )  # fmt: skip
 
+    def begin(self, network: nn.Module, other: nn.Module) -> None:
+        """Give the network the weights of another one, which need not be conditioned."""
+        if isinstance(network, Unrolled):
+            network.begin_with(other)
+        else:
+            super().begin(network, other)
+
     def loss(self, network: nn.Module, problem: Problem) -> Tensor:
         """Error on Λ relative to that of SENSE, (slice,)."""
         on_path = self.path_every > 0 and problem.step % self.path_every == 0

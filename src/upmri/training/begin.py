@@ -12,7 +12,6 @@ from upmri.core.settings import build
 from upmri.methods.base import Objective
 from upmri.methods.learned import Learned
 from upmri.methods.registry import find_method
-from upmri.networks.unrolled import Unrolled
 from upmri.training.checkpoint import CACHE
 from upmri.training.config import TrainConfig
 from upmri.training.data import Batches, PreparedSlices
@@ -54,10 +53,7 @@ def first_network(config: TrainConfig, objective: Objective, process: Process) -
                 f"{config.begin} has weights of {known.method}, expected some of {config.method}", field="begin"
             )
         try:
-            if isinstance(network, Unrolled):
-                network.begin_with(known.network)
-            else:
-                network.load_state_dict(known.network.state_dict())
+            objective.begin(network, known.network)
         except RuntimeError as error:
             raise InputError(
                 f"{config.begin} has another network than the objective describes; leave out its settings, "
