@@ -29,7 +29,8 @@ def test_only_shipped_weights_are_in_the_tree():
 def test_each_was_trained_with_its_configuration(path, monkeypatch):
     monkeypatch.setenv("UPMRI_DATA", "anywhere")
     anatomy, _, name = path.stem.partition("-")
-    method = re.sub("-(short|next|more|denoising)$", "", name)
+    name = re.sub(r"^(?=\dx$)", "upmri-", name)  # brain-4x is of upmri-4x.yaml
+    method = re.sub("-(short|next|more|denoising|[48]x)$", "", re.sub("^step-[789]-.*", "upmri", name))
     config = read_config(ROOT / "configs" / anatomy / f"{name}.yaml")
     model = load_prior(path)
     card, training = model.card, model.card["training"]
