@@ -148,6 +148,11 @@ def card(r: Results) -> str:
     return markdown(head, rows)
 
 
+def trained(r: Results, key: str) -> int:
+    """Steps, U-Net passes or seconds of all parts of the training of `brain`."""
+    return sum(r.card("brain", "training", *("begun with", "training") * back, key) for back in range(3))
+
+
 def rows_of(
     r: Results, file: str, groups: Sequence[str], rates: Sequence[float], names: dict[str, str]
 ) -> list[list[str]]:
@@ -197,23 +202,14 @@ MEANS = {
     "gtf2m": "`gtf2m`, default times", "gtf2m, a step of SENSE": "`gtf2m`, default times, a step of SENSE",
     "robust-ssdu, published network": "`robust-ssdu`, published network", "upmri": "`upmri`",
 }  # fmt: skip
-LEVER_NAMES = {
-    "shipped": "as shipped", "no path": "no path (`path_every: 0`)", "three levels": "three levels instead of four",
-    "network knows cascade, σ₀ and acceleration": "the network knows cascade, σ₀ and acceleration (`conditioned`)",
-    "a share of the distance to the own image": "a share of the distance to the image of all lines (`own: 0.3`)",
-    "batches of 64": "batches of 64 instead of 16", "AdamW": "AdamW at 1.5e-3 instead of Muon at 2e-3",
-    "four cascades": "four cascades instead of eight", "twelve cascades": "twelve cascades",
-    "width 48": "48 channels at the first level instead of 32",
-    "loss lines 5 to 60 %": "5 to 60 % of the lines in the loss instead of 2 to 40 %",
-}  # fmt: skip
 CONTROLLED, LEVERS = "controlled.json", "levers.json"
 
 
 def steps(r: Results) -> str:
     """From `upmri-paper` to `upmri`, one row for each change, and the shipped weights on the same scans."""
     shipped = [" · ".join(show(value(r, OURS, group, rate), ".1f") for rate in RATES) for group in BRAINS]
-    total = sum(r.card("brain", "training", *("begun with", "training") * back, "steps") for back in range(3))
-    last = [f"*as shipped: four levels, memory, Muon, FLAIR, {total:,} steps*", *(f"*{cell}*" for cell in shipped)]
+    name = f"as shipped: four levels, memory, Muon, FLAIR, {trained(r, 'steps'):,} steps"
+    last = [f"*{cell}*" for cell in (name, *shipped)]
     return markdown(["", *BRAINS], [*rows_of(r, "steps.csv", BRAINS, RATES, STEPS), last])
 
 
@@ -227,7 +223,7 @@ def levers(r: Results) -> str:
         gain = " · ".join(show(mean(row[key] for row in found), ".2f") for key in ("held_out_gain", "gain"))
         pairs = zip(found, first, strict=True)
         worth = " · ".join(show(row["held_out_gain"] - base["held_out_gain"], "+.2f") for row, base in pairs)
-        rows.append([LEVER_NAMES.get(name, name), f"{found[0]['steps']:,}", gain, worth if found is not first else ""])
+        rows.append([name, f"{found[0]['steps']:,}", gain, worth if found is not first else ""])
     return markdown(["", "steps", "gain over SENSE", "more on held-out lines, by seed"], rows)
 
 

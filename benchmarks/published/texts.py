@@ -7,7 +7,7 @@ from typing import Any
 
 from published import text_values as v
 from published.certainty_tables import LESIONS
-from published.methods_tables import BRAINS, OURS, PAPER, SHORT
+from published.methods_tables import BRAINS, OURS, PAPER, SHORT, trained
 from published.pages import Text
 from published.results import Results
 from published.scans_tables import ADAPTED, SCANS, adaptation_gains, means
@@ -36,7 +36,7 @@ def totals(r: Results, key: str) -> list[int]:
     """Sum over the parts of `brain`; `cardiac`, and the parts with brains before it; `cine`."""
     earlier = [part(r, "cardiac", back, key) for back in (1, 2)]
     return [
-        sum(part(r, "brain", back, key) for back in range(3)),
+        trained(r, key),
         part(r, "cardiac", 0, key),
         sum(earlier),
         part(r, "cine", 0, key),
