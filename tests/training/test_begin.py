@@ -62,10 +62,11 @@ def test_a_run_cannot_start_from_another_network(config, tmp_path):
     first = train(config(steps=1, output=str(tmp_path / "first")))
     with pytest.raises(InputError, match="another network") as error:
         train(
-            config(steps=1, begin=str(first), output=str(tmp_path / "second"))
+            config(steps=1, begin=str(first), output=str(tmp_path / "second"), cache=None)
             | {"objective": {"cascades": 1, "width": 8}}
         )
     assert error.value.field == "begin"
+    assert not (tmp_path / "second").exists()  # no data were prepared for it
 
 
 def test_a_run_cannot_start_from_the_weights_of_another_method(config, tmp_path):

@@ -83,11 +83,12 @@ def train(
     checkpoint.check(folder, resume)
     if config.begin is not None:
         atomic.check_not_input(folder / f"{config.name}.safetensors", [find_weights(config.begin)])
+    network = first_network(config, objective, process)  # before the data, which may take long
     with checkpoint.run_lock(folder) if process.leads else nullcontext():
         checkpoint.check(folder, resume)  # once more, now that no other training can change it
         slices, validation = training_data(config, method, process, progress)
         with closing(slices):
-            run = _Run(config, method, objective, process, slices, validation)
+            run = _Run(config, method, objective, network, process, slices, validation)
             with (
                 bar("training", config.steps - run.step, shown=progress and process.leads) as advance,
                 SignalWatch(active=process.world == 1) as watch,
@@ -109,17 +110,17 @@ class _Run:
         config: TrainConfig,
         method: type[Learned],
         objective: Objective,
+        network: nn.Module,
         process: Process,
         slices: Batches,
         validation: Batches | None,
     ) -> None:
         if objective.supervised:
             slices.need_references()
-        self.config, self.method, self.objective, self.process = config, method, objective, process
-        self.slices, self.validation = slices, validation
+        self.config, self.method, self.objective, self.network = config, method, objective, network
+        self.process, self.slices, self.validation = process, slices, validation
         self.folder = Path(config.output)
         self.state_file = self.folder / checkpoint.STATE
-        self.network = first_network(config, objective, process)
         kinds = ("average", "best") if config.keep == "best" else ("average",)
         self.copies = {kind: {n: p.detach().clone() for n, p in self.network.named_parameters()} for kind in kinds}
         self.average = self.copies["average"]
