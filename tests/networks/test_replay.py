@@ -1,5 +1,7 @@
 """Recorded graphs: on a CPU a plain call, on a CUDA device the same values and gradients."""
 
+import threading
+
 import pytest
 import torch
 
@@ -62,3 +64,31 @@ def test_weights_that_change_in_place_are_seen():
     assert (replayed(network, x)(x) == 0).all()
     network.out.bias.fill_(2)
     assert (replayed(network, x)(x) == 2).all()
+
+
+@needs_cuda
+@torch.no_grad()
+def test_another_thread_may_use_the_device_during_a_recording():
+    ended, failures = threading.Event(), []
+
+    def load():
+        kept = []
+        while not ended.is_set():
+            try:
+                kept.append(torch.ones(1 << 20).cuda())  # takes new memory, copies and waits
+            except RuntimeError as failure:
+                failures.append(failure)
+                return
+
+    thread = threading.Thread(target=load)
+    thread.start()
+    try:
+        network = UNet(8).cuda()
+        network.out.bias.fill_(2)
+        for size in range(16, 144, 8):
+            x = torch.randn(1, 2, size, size, device="cuda")
+            assert (replayed(network, x)(x) == 2).all()
+    finally:
+        ended.set()
+        thread.join()
+    assert not failures

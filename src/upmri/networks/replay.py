@@ -160,6 +160,7 @@ def _record(run: Callable[[], Any]) -> tuple[torch.cuda.CUDAGraph, Any]:
             run()
     torch.cuda.current_stream().wait_stream(side)
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
+    # Other threads may use the device meanwhile, such as one that loads the next scans of a training.
+    with torch.cuda.graph(graph, capture_error_mode="thread_local"):
         out = run()
     return graph, out
