@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import shutil
 import subprocess
@@ -14,6 +15,8 @@ from published.results import RESULTS, ROOT, Results
 
 # Copies of what `upmri benchmark` writes: file of its folder → ending of the kept name.
 KEPT = {"table.csv": ".csv", "table.md": ".md", "slices.csv": "-slices.csv"}
+# Python of the environment that has sigpy, deepinv and mrpro.
+BENCH = ROOT / ".venv-bench" / "bin" / "python"
 
 
 @dataclass(frozen=True)
@@ -33,11 +36,14 @@ class Part:
     files
         Files that it writes into ``results/``
     keep
-        Folder of a run of ``upmri benchmark`` whose tables are copied, under the name of the part
+        Whether tables of its folder, ``results/NAME``, are copied under the name of the part
     figures
         Figures that it draws
-    needs
-        What must be there first
+    compared
+        Whether it uses the weights for comparison (``make weights``). Other parts do not see them: a default call
+        chooses among all weights that it finds
+    peers
+        Whether it needs the environment of ``make bench``
     """
 
     name: str
@@ -45,93 +51,105 @@ class Part:
     device: Literal["cpu", "cuda"]
     minutes: int | None
     files: tuple[str, ...]
-    keep: str = ""
+    keep: bool = False
     figures: tuple[str, ...] = ()
-    needs: str = ""
+    compared: bool = False
+    peers: bool = False
 
 
-def _benchmark(name: str, figures: tuple[str, ...] = (), needs: str = "") -> Part:
+def _benchmark(name: str, *train: str, figures: tuple[str, ...] = (), compared: bool = True) -> Part:
+    trained = (f"python benchmarks/train_all.py {' '.join(train)} --work results/{name}/runs",) if train else ()
     command = f"upmri benchmark configs/benchmark/{name}.yaml -o results/{name}"
     files = (f"{name}.csv", f"{name}-slices.csv")
-    return Part(name, (command,), "cuda", None, files, f"results/{name}", figures, needs)
+    return Part(name, (*trained, command), "cuda", None, files, True, figures, compared)
+
+
+def _timing(name: str, config: str, file: str) -> Part:
+    command = f"upmri benchmark configs/benchmark/{config}.yaml -o results/{name} --timing"
+    return Part(name, (command,), "cuda", None, (file,), True, compared=True)
 
 
 def _script(
-    name: str, arguments: str, device: Literal["cpu", "cuda"], minutes: int | None, *files: str, needs: str = ""
+    name: str,
+    arguments: str,
+    device: Literal["cpu", "cuda"],
+    minutes: int | None,
+    *files: str,
+    compared: bool = False,
+    peers: bool = False,
 ) -> Part:
     command = f"python benchmarks/{name.replace('-', '_')}.py {arguments}".strip()
-    return Part(name, (command,), device, minutes, files, needs=needs)
+    return Part(name, (command,), device, minutes, files, compared=compared, peers=peers)
 
 
 R = "benchmarks/results"
 FIGURES = "docs/figures"
-TRAINED = "weights of `python benchmarks/train_all.py configs/brain/{}.yaml`"
-LARGE = "`make weights`"
 PARTS = (
-    _benchmark("brain", ("benchmark_t1_4x.jpg", "benchmark_t1_8x.jpg", "benchmark_t2_8x.jpg"), LARGE),
-    _benchmark("cardiac", needs=LARGE),
-    _benchmark("samplers", needs=LARGE),
-    _benchmark("means", needs=f"{LARGE}, and {TRAINED.format('{ambient,gtf2m-times}')}"),
-    _benchmark("robustness"),
-    _benchmark("rates", needs=TRAINED.format("upmri-[48]x")),
-    _benchmark("steps", needs=TRAINED.format("step-*")),
-    _benchmark("paper_switches", needs=LARGE),
-    Part("timing", ("upmri benchmark configs/benchmark/brain.yaml -o results/timing --timing",), "cuda", None,
-         ("timing-h200.csv",), "results/timing", (), LARGE),
-    Part("sweeps", ("python benchmarks/sweeps.py --device cuda",), "cuda", None, ("sweeps.json",), "",
-         ("sweeps_steps.png", "sweeps_iterations.png", "sweeps_noise.png"), LARGE),
-    _script("paper-trends", "--noise 0 --device cpu", "cpu", None, "paper_trends.json", needs=LARGE),
+    _benchmark("brain", figures=("benchmark_t1_4x.jpg", "benchmark_t1_8x.jpg", "benchmark_t2_8x.jpg")),
+    _benchmark("cardiac"),
+    _benchmark("samplers"),
+    _benchmark("means", "configs/brain/ambient.yaml", "configs/brain/gtf2m-times.yaml"),
+    _benchmark("robustness", compared=False),
+    _benchmark("rates"),
+    _benchmark("steps", "configs/brain/step-*.yaml"),
+    _benchmark("paper_switches"),
+    _timing("timing", "brain", "timing-h200.csv"),
+    _timing("timing-samplers", "samplers", "timing-h200-samplers.csv"),
+    Part("sweeps", ("python benchmarks/sweeps.py --device cuda",), "cuda", None, ("sweeps.json",), False,
+         ("sweeps_steps.png", "sweeps_iterations.png", "sweeps_noise.png"), True),
+    _script("paper-trends", "--noise 0 --device cpu", "cpu", None, "paper_trends.json", compared=True),
     Part("real-scans", (f"python benchmarks/real_scans.py measure {R}/real_scans.jsonl --device cuda --fresh",
                         f"python benchmarks/real_scans.py tables {R}/real_scans.jsonl",
                         f"python benchmarks/real_scans.py pictures {FIGURES} --only sense l1-wavelet modl varnet upmri "
                         "'upmri, adapted'"),
-         "cuda", None, ("real_scans.jsonl",), "", ("real_invivo_brain_16ch.png", "real_invivo_brain_7ch.png"),
-         LARGE),
+         "cuda", None, ("real_scans.jsonl",), False, ("real_invivo_brain_16ch.png", "real_invivo_brain_7ch.png"), True),
     Part("real-calibration", (f"python benchmarks/real_scans.py calibration {R}/real_calibration.json",), "cpu", 1,
          ("real_calibration.json",)),
-    Part("real-brain", ("python examples/real_brain.py results/real_brain 12",), "cpu", None, (), "results/real_brain",
+    Part("real-brain", ("python examples/real_brain.py results/real-brain 12",), "cpu", None, (), True,
          ("real_regular.png", "real_calibration_and_random.png", "real_random_8x.png")),
     Part("adaptation", ("python benchmarks/adaptation.py --device cuda --only cost -o results/adaptation",),
-         "cuda", None, ("adaptation.json",), "results/adaptation"),
+         "cuda", None, ("adaptation.json",), True),
     Part("adaptation-cpu", ("python benchmarks/adaptation.py --device cpu --only cost --slices 1 "
                             "-o results/adaptation-cpu",),
-         "cpu", None, ("adaptation-cpu.json",), "results/adaptation-cpu"),
+         "cpu", None, ("adaptation-cpu.json",), True),
     Part("adaptation-site", ("python benchmarks/adaptation.py --device cpu --only site --site-size 128 "
                              "--site-steps 100 -o results/adaptation-site",),
-         "cpu", 24, ("adaptation-site.json",), "results/adaptation-site"),
+         "cpu", 24, ("adaptation-site.json",), True),
     Part("uncertainty", ("python benchmarks/uncertainty.py --device cuda --lines 8",
                          "python benchmarks/uncertainty.py --device cuda --methods ddnm dds --slices 2 --samples 6",
                          "python benchmarks/uncertainty_figures.py"),
-         "cuda", 8, ("uncertainty.json",), "", ("draws_bands.png", "draws.png"), LARGE),
+         "cuda", 8, ("uncertainty.json",), False, ("draws_bands.png", "draws.png"), True),
     _script("bounds", "--slices 12 --samples 8 --device cuda", "cuda", None, "bounds.json"),
     _script("bounds-lines", f"--part test --groups brain_t2_head brain_t1_head -o {R}/bounds_lines.json", "cpu", None,
             "bounds_lines.json"),
     Part("lesions", ("python benchmarks/lesions.py --part test --device cuda --fresh",), "cuda", None,
-         ("lesions.json",), "", ("lesions_images.png", "lesions_change.png", "lesions_real.png", "lesions_curves.png")),
+         ("lesions.json",), False,
+         ("lesions_images.png", "lesions_change.png", "lesions_real.png", "lesions_curves.png"), True),
     Part("refinement", (f"python benchmarks/refinement.py --part test --slices 8 --real 3 -o {R}/refinement.md",),
          "cpu", None, ("refinement.json",)),
     Part("maps", (f"python benchmarks/maps.py -o {R}/maps.md",), "cpu", None, ("maps.json",)),
     Part("partial-fourier", ("python benchmarks/partial_fourier.py",
                              f"python benchmarks/partial_fourier.py --pictures {FIGURES}"),
-         "cpu", None, ("partial_fourier.json",), "", ("partial_fourier_16ch.png",)),
+         "cpu", None, ("partial_fourier.json",), False, ("partial_fourier_16ch.png",)),
     _script("grappa", "", "cpu", 11, "grappa.json"),
-    Part("epi", (f"python benchmarks/epi.py --pictures {FIGURES}",), "cpu", 1, ("epi.json",), "", ("epi_ghosts.png",)),
+    Part("epi", (f"python benchmarks/epi.py --pictures {FIGURES}",), "cpu", 1, ("epi.json",), False,
+         ("epi_ghosts.png",)),
     Part("cine", (f"python benchmarks/cine.py --series 4 --rows 64 --picture {FIGURES}/cine.png",), "cpu", 23,
-         ("cine.json",), "", ("cine.png",)),
+         ("cine.json",), False, ("cine.png",)),
     _script("volumes", f"--positions 24 --threads 1 -o {R}", "cpu", 4, "volumes.json"),
     _script("choice", "", "cpu", None, "choice.json"),
-    _script("solver", "", "cpu", 15, "solver.json"),
-    _script("espirit", "", "cpu", 8, "espirit.json"),
-    Part("default-call-cpu", (f"python benchmarks/default_call.py --device cpu --out {R}/default_call_cpu.json",),
+    _script("solver", "", "cpu", 15, "solver.json", peers=True),
+    _script("espirit", "", "cpu", 8, "espirit.json", peers=True),
+    Part("default-call-cpu", (f"python benchmarks/default_call.py --device cpu -o {R}/default_call_cpu.json",),
          "cpu", None, ("default_call_cpu.json",)),
-    Part("default-call", (f"python benchmarks/default_call.py --device cuda --out {R}/default_call_h200.json",
+    Part("default-call", (f"python benchmarks/default_call.py --device cuda -o {R}/default_call_h200.json",
                           "python benchmarks/default_call_figure.py"),
-         "cuda", None, ("default_call_h200.json",), "", ("default_call.png",)),
+         "cuda", None, ("default_call_h200.json",), False, ("default_call.png",)),
     Part("recon", (f"python benchmarks/recon.py --device cuda -o {R}/recon-h200.json",), "cuda", None,
          ("recon-h200.json",)),
-    _script("levers", "--device cuda", "cuda", 16, "levers.json"),
+    _script("levers", "--device cuda --work results/levers", "cuda", 16, "levers.json"),
     Part("controlled", ("python benchmarks/controlled.py configs/benchmark/controlled.yaml",), "cuda", None,
-         ("controlled.json",), "results/controlled"),
+         ("controlled.json",), True),
 )  # fmt: skip
 
 
@@ -139,7 +157,8 @@ def table(_: Results) -> str:
     """All parts, for the page of the benchmarks."""
     rows = []
     for part in PARTS:
-        commands = [f"`{command}`" for command in part.commands] + [f"needs {part.needs}"] * bool(part.needs)
+        commands = [f"`{command}`" for command in part.commands]
+        commands += ["needs `make weights`"] * part.compared + ["needs `make bench`"] * part.peers
         rows.append([part.name, "<br>".join(commands), part.device, str(part.minutes or "–"), ", ".join(part.files)])
     return markdown(["part", "command", "device", "minutes", "results"], rows)
 
@@ -152,35 +171,58 @@ def part_of(file: str) -> Part | None:
     return next((part for part in PARTS if file in part.files), None)
 
 
-def run(part: Part) -> bool:
-    """Run all commands of a part, and keep its tables; return whether it went well."""
-    own = {"python": [sys.executable], "upmri": [sys.executable, "-m", "upmri"]}
+def run(part: Part, *, go_on: bool = False) -> bool:
+    """Run all commands of a part, and keep its tables; return whether it went well.
+
+    Nothing of an earlier run is used, unless the part shall go on where it was interrupted. Where it fails, the stored
+    results stay.
+    """
+    python = str(BENCH) if part.peers else sys.executable
+    own = {"python": [python], "upmri": [python, "-m", "upmri"]}
+    environment = {key: value for key, value in os.environ.items() if key != "UPMRI_MODELS"}
+    if part.compared:
+        environment["UPMRI_MODELS"] = str(ROOT / "models")
+    stored = {path: path.read_bytes() for file in part.files if (path := RESULTS / file).exists()}
+    if not go_on:
+        shutil.rmtree(ROOT / "results" / part.name, ignore_errors=True)
+        for path in stored:
+            path.unlink()
     for command in part.commands:
         print(f"[{part.name}] {command}", flush=True)
-        first, *rest = shlex.split(command)
-        if subprocess.run([*own[first], *rest], cwd=ROOT).returncode:
+        first, *rest = [word for given in shlex.split(command) for word in _expand(given)]
+        if subprocess.run([*own[first], *rest], cwd=ROOT, env=environment).returncode:
             print(f"[{part.name}] failed", flush=True)
+            for path, content in stored.items():
+                path.write_bytes(content)
             return False
     if part.keep:
         keep(part)
     return True
 
 
+def _expand(word: str) -> list[str]:
+    """Files of the project that a pattern names; other words stay."""
+    if "*" not in word:
+        return [word]
+    return [str(path.relative_to(ROOT)) for path in sorted(ROOT.glob(word))]
+
+
 def keep(part: Part) -> None:
     """Copy what a run wrote into a folder of its own into the results, with where it comes from."""
     from provenance import record, side_file
 
+    folder = ROOT / "results" / part.name
     pairs = {name: f"{part.name}{ending}" for name, ending in KEPT.items()}
     pairs |= dict.fromkeys(("timing.csv", "report.json", "adaptation.json"), "".join(part.files[:1]))
-    for source, kept in ((ROOT / part.keep / name, RESULTS / name_kept) for name, name_kept in pairs.items()):
+    for source, kept in ((folder / name, RESULTS / name_kept) for name, name_kept in pairs.items()):
         if source.exists():
             shutil.copyfile(source, kept)
             if side_file(source).exists():
                 shutil.copyfile(side_file(source), side_file(kept))
             elif kept.name in part.files:
-                record(kept, _models(part), part.device, part.commands[0])
+                record(kept, _models(part), part.device, part.commands[-1])
     for figure in part.figures:
-        if (drawn := ROOT / part.keep / figure.removeprefix("real_")).exists():
+        if (drawn := folder / figure.removeprefix("real_")).exists():
             shutil.copyfile(drawn, ROOT / FIGURES / figure)
 
 

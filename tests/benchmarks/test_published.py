@@ -1,8 +1,12 @@
 """The pages have the numbers of the results, and the manifest says where each comes from."""
 
+import argparse
 import json
 import re
+import runpy
+import shlex
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -142,9 +146,84 @@ def test_parts_write_what_the_pages_need():
         for figure in part.figures:
             assert (ROOT / "docs" / "figures" / figure).is_file(), figure
     content = json.loads((ROOT / "benchmarks" / "manifest.json").read_text("utf-8"))
-    known_lost = {"brain-further.csv", "timing-h200-samplers.csv"}
-    files = {file for file in content["results"] if not file.endswith(".safetensors")} - known_lost
+    files = {file for file in content["results"] if not file.endswith(".safetensors")}
     assert [file for file in sorted(files) if part_of(file) is None] == []
+
+
+def parts_commands():
+    sys.path.insert(0, str(ROOT / "benchmarks"))
+    try:
+        from published.parts import PARTS
+    finally:
+        sys.path.remove(str(ROOT / "benchmarks"))
+    found = {command for part in PARTS for command in part.commands if command.startswith("python benchmarks/")}
+    return sorted(found)
+
+
+class ReadError(Exception):
+    """The command line was read."""
+
+
+@pytest.mark.parametrize("command", parts_commands())
+def test_scripts_take_the_options_of_their_parts(command, monkeypatch):
+    from published.parts import _expand
+
+    _, *words = [word for given in shlex.split(command) for word in _expand(given)]
+    if len(words) == 1:
+        return
+    read = argparse.ArgumentParser.parse_args
+
+    def only_read(*given, **more):
+        read(*given, **more)
+        raise ReadError
+
+    monkeypatch.setattr(argparse.ArgumentParser, "parse_args", only_read)
+    monkeypatch.setattr(sys, "argv", words)
+    with pytest.raises(ReadError):
+        runpy.run_path(str(ROOT / words[0]), run_name="__main__")
+
+
+def a_part(tmp_path, monkeypatch, command, **more):
+    """A part whose command is a line of Python, in folders of its own."""
+    from published import parts
+
+    monkeypatch.setattr(parts, "ROOT", tmp_path)
+    monkeypatch.setattr(parts, "RESULTS", tmp_path)
+    (tmp_path / "a.json").write_text("stored")
+    (tmp_path / "results" / "one").mkdir(parents=True)
+    (tmp_path / "results" / "one" / "half").write_text("of an earlier run")
+    return parts.Part("one", (f"python -c {shlex.quote(command)}",), "cpu", None, ("a.json",), **more)
+
+
+def test_a_part_uses_nothing_of_an_earlier_run(monkeypatch, tmp_path):
+    from published import parts
+
+    look = "from pathlib import Path; assert not Path('results/one').exists(); Path('a.json').open('x').write('new')"
+    assert parts.run(a_part(tmp_path, monkeypatch, look))
+    assert (tmp_path / "a.json").read_text() == "new"
+
+
+def test_a_part_can_go_on(monkeypatch, tmp_path):
+    from published import parts
+
+    look = "from pathlib import Path; assert Path('results/one/half').exists() and Path('a.json').exists()"
+    assert parts.run(a_part(tmp_path, monkeypatch, look), go_on=True)
+
+
+def test_stored_results_stay_where_a_part_fails(monkeypatch, tmp_path):
+    from published import parts
+
+    assert not parts.run(a_part(tmp_path, monkeypatch, "raise SystemExit(3)"))
+    assert (tmp_path / "a.json").read_text() == "stored"
+
+
+@pytest.mark.parametrize("compared", [False, True])
+def test_only_some_parts_see_the_weights_for_comparison(monkeypatch, tmp_path, compared):
+    from published import parts
+
+    look = f"import os; assert ('UPMRI_MODELS' in os.environ) is {compared}"
+    monkeypatch.setenv("UPMRI_MODELS", "other")
+    assert parts.run(a_part(tmp_path, monkeypatch, look, compared=compared))
 
 
 def test_what_needs_an_accelerator_is_skipped(monkeypatch, capsys):
@@ -154,7 +233,7 @@ def test_what_needs_an_accelerator_is_skipped(monkeypatch, capsys):
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     monkeypatch.setattr(reproduce, "fill_pages", lambda: 0)
     ran = []
-    monkeypatch.setattr(reproduce.parts, "run", lambda part: ran.append(part.name) or part.name != "epi")
+    monkeypatch.setattr(reproduce.parts, "run", lambda part, **_: ran.append(part.name) or part.name != "epi")
     assert reproduce.run_parts(["brain", "epi", "maps"]) == 1
     assert ran == ["maps", "epi"]
     out = capsys.readouterr().out
@@ -173,9 +252,7 @@ def test_tables_of_a_run_are_kept_with_their_source(monkeypatch, tmp_path):
     folder.mkdir(parents=True)
     for name in ("table.csv", "table.md", "slices.csv", "timing.csv"):
         (folder / name).write_text(name)
-    part = parts.Part(
-        "tiny", ("upmri benchmark tiny.yaml",), "cpu", None, ("tiny.csv", "tiny-slices.csv"), "results/tiny"
-    )
+    part = parts.Part("tiny", ("upmri benchmark tiny.yaml",), "cpu", None, ("tiny.csv", "tiny-slices.csv"), keep=True)
     parts.keep(part)
     assert (tmp_path / "kept" / "tiny-slices.csv").read_text() == "slices.csv"
     assert (tmp_path / "kept" / "tiny.md").read_text() == "table.md"
