@@ -4,12 +4,15 @@ The scans of `people.py`, 4× and 8×, with the true maps and with ESPIRiT maps.
 
 - bands: half the mean squared difference of two draws over the squared error of the mean, by band of |k| (below 8, 8 to
   16, 16 to 32, 32 to 48, above; 1 is right), and the same on lines that were not input, without the truth;
-- one draw: mean squared error of the mean of all draws over that of one of them, in dB (−3.0 is right for many draws);
+- one draw: mean squared error of the mean of all draws over that of one of them, in dB (−3.0 is right for the
+  posterior mean, (1 + 1/n)/2 for the mean of n draws: −2.3 for 6);
 - within two: share of pixels whose error (of the magnitude) is within two deviations (95 % is right);
 - rank correlation of deviation and error over the pixels of a slice.
 
 With estimated maps the true image is Σ_c conj(S_c) (S_c x₀)_true, which has their phase. The gain of the bootstrap was
-fitted on validation people without truth (`calibrate.py`).
+fitted on validation people without truth (`calibrate.py`). `ddnm` and `dds` have the settings that were best on
+validation people. Their image is the mean of the n draws, whose error has 1 + 1/n of the variance: their spread is
+multiplied by that, and the deviation around the mean divided by √(1 − 1/n).
 
     UPMRI_DATA=… python benchmarks/uncertainty.py [--slices 8] [--device cuda] [--methods upmri flow ddnm dds]
 
@@ -23,6 +26,7 @@ import json
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +47,8 @@ from upmri.weights.files import load_prior
 
 DEVIATIONS = [k / 4 for k in range(1, 15)]
 MODELS = Path(__file__).parent.parent / "models"
+# The diffusion models, with the settings of configs/benchmark/means.yaml.
+DIFFUSION = {"ddnm": partial(Ddnm, damping=0.03), "dds": partial(Dds, weight=10.0)}
 Draw = Callable[[Problem], tuple[Tensor, Tensor]]
 
 
@@ -61,7 +67,7 @@ def sampler(method: str, kind: str, options: argparse.Namespace, count: int) -> 
     if not Path(file).exists():
         return None
     prior = load_prior(file, options.device)
-    single = {"ddnm": Ddnm, "dds": Dds}[method](model=prior, steps=options.diffusion_steps)
+    single = DIFFUSION[method](model=prior)
 
     def alone(problem: Problem) -> tuple[Tensor, Tensor]:
         seeds = [[seed * 1000 + j for seed in problem.seeds] for j in range(count)]
@@ -86,10 +92,10 @@ def ranks(values: Tensor) -> Tensor:
     return values.argsort().argsort().double()
 
 
-def assess(mean: Tensor, drawn: Tensor, magnitude: Tensor, inside: Tensor) -> dict[str, Any]:
-    """Results of one slice: mean and draws (H, W) and (count, H, W), and the pixels of the object."""
+def assess(mean: Tensor, drawn: Tensor, magnitude: Tensor, inside: Tensor, own: int) -> dict[str, Any]:
+    """Results of one slice: mean and draws (H, W) and (count, H, W), the pixels of the object; ``own`` as in `cell`."""
     error = (mean.abs() - magnitude).abs()[inside]
-    std = deviation(drawn[:, None], mean[None])[0][inside]
+    std = deviation(drawn[:, None], mean[None])[0][inside] * (1 / (1 - 1 / own) if own else 1) ** 0.5
     squared = [(image.abs() - magnitude).square().mean() for image in (drawn.mean(0), *drawn)]
     return {
         "within": [(error <= k * std).double().mean().item() for k in DEVIATIONS],
@@ -100,21 +106,21 @@ def assess(mean: Tensor, drawn: Tensor, magnitude: Tensor, inside: Tensor) -> di
 
 
 def cell(
-    draw: Draw, few: Draw, found: list[upmri.Scan], maps: str, lines: int, options: argparse.Namespace
+    draw: Draw, few: Draw, found: list[upmri.Scan], maps: str, own: int, options: argparse.Namespace
 ) -> dict[str, Any]:
-    """Results of the slices of a group at one rate, as their mean."""
+    """Results of the slices of a group at one rate, as their mean; ``own`` draws are averaged to the image, or 0."""
     tests, on_lines, slices = [], [], []
     for first in range(0, len(found), options.batch):
         problem, truth, magnitude = prepare(found[first : first + options.batch], maps, options.device, first)
         mean, drawn = draw(problem)
         tests.append(on_truth(mean, drawn, truth, problem.unknowns))
         inside = problem.operator.support
-        slices += [assess(mean[i], drawn[:, i], magnitude[i], inside[i]) for i in range(len(problem))]
-        if first < lines:
+        slices += [assess(mean[i], drawn[:, i], magnitude[i], inside[i], own) for i in range(len(problem))]
+        if first < options.lines:
             pair = (on_held_out(few, problem.with_seeds(problem.seeds)), on_sampled(few, problem))
             on_lines.append(pair)
     whole = BandTest.join(tests)
-    result = {"bands": rounded(whole.ratio), "outer ranks": rounded(whole.outer_ranks)}
+    result = {"bands": rounded(whole.ratio * (1 + 1 / own if own else 1)), "outer ranks": rounded(whole.outer_ranks)}
     if on_lines:
         for name, parts in zip(("held-out lines", "sampled lines"), zip(*on_lines, strict=True), strict=True):
             result[name] = rounded(BandTest.join(parts).ratio)
@@ -137,7 +143,7 @@ def rounded(values: Tensor) -> list[float]:
 def weights_of(options: argparse.Namespace) -> set[str]:
     """Weights of the shipped priors, and of the samplers where they take part."""
     kinds = {GROUPS[group][0] for group in options.groups}
-    names = kinds | {f"{kind}-ddnm" for kind in kinds if {"ddnm", "dds"} & set(options.methods)}
+    names = kinds | {f"{kind}-ddnm" for kind in kinds if DIFFUSION.keys() & set(options.methods)}
     files = {name: Path(options.models.get(name, MODELS / f"{name}.safetensors")) for name in names}
     return {
         str(files[name]) if files[name].exists() else name for name in names if name in kinds or files[name].exists()
@@ -170,7 +176,6 @@ def main() -> None:
     parser.add_argument("--samples", type=int, default=16)
     parser.add_argument("--methods", nargs="*", default=["upmri", "flow"], choices=["upmri", "flow", "ddnm", "dds"])
     parser.add_argument("--steps", type=int, default=8, help="evaluations of a draw along the flow")
-    parser.add_argument("--diffusion-steps", type=int, default=50, help="evaluations of a draw of ddnm and dds")
     parser.add_argument("--lines", type=int, default=0, help="slices that are tested on lines, too, per group and rate")
     parser.add_argument("--line-samples", type=int, default=4, help="draws of that test")
     parser.add_argument("--part", default="test")
@@ -203,7 +208,8 @@ def main() -> None:
                             continue
                         row = {"method": method, "maps": maps, "group": group, "rate": rate, "slices": len(found)}
                         row["samples"] = options.samples
-                        row |= cell(draw, few, found, maps, options.lines, options)
+                        own = options.samples if method in DIFFUSION else 0
+                        row |= cell(draw, few, found, maps, own, options)
                         row["seconds"] = round(time.perf_counter() - start)
                         rows.append(row)
                         print(json.dumps({key: row[key] for key in row if key != "within"}), flush=True)

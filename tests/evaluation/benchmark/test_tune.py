@@ -1,6 +1,7 @@
 """Search of settings on validation scans: scores, growth of the grid, and the project's own plan."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -40,10 +41,17 @@ def test_a_grid_grows_until_its_best_value_is_inside(config):
         assert entry.grid.inside(scores)
         assert max(scores, key=scores.get) < 0.1
         stored = json.loads((Path(config.output) / f"{entry.name}.json").read_text())
-        assert {float(value): gain for value, gain in stored.items()} == scores
+        assert {float(value): gain for value, gain in stored["scores"].items()} == scores
     assert len(seen) == sum(map(len, found.values()))
     assert tune(config, ["lines"], device="cpu", report=lambda *_: pytest.fail("known")) == {"lines": found["lines"]}
     assert "damping" in tuning_markdown(config, found)
+
+
+def test_scores_of_other_scans_are_not_taken(config):
+    found = tune(config, ["truth"], device="cpu")
+    other = replace(config, groups=(replace(config.groups[0], limit=1),))
+    assert tune(other, ["truth"], device="cpu") != found
+    assert tune(config, ["truth"], device="cpu") == found
 
 
 def test_the_scores(config):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,7 +16,7 @@ from upmri.core.errors import InputError
 from upmri.core.settings import build, read_mapping
 from upmri.evaluation.benchmark.cases import tasks
 from upmri.evaluation.benchmark.plan import BenchmarkConfig, Entry, Group
-from upmri.evaluation.benchmark.run import expanded
+from upmri.evaluation.benchmark.run import expanded, facts
 from upmri.evaluation.benchmark.text_tables import markdown_table
 from upmri.evaluation.metrics import evaluate
 from upmri.formats import atomic
@@ -68,7 +68,8 @@ class TuningConfig:
     Parameters
     ----------
     output
-        Folder of the scores, one file for each entry; what it has is not computed again.
+        Folder of the scores, one file for each entry; those of the same scans, settings and weights are not computed
+        again.
     groups, accelerations
         Scans of validation people.
     entries
@@ -82,6 +83,16 @@ class TuningConfig:
     entries: tuple[Tuned, ...]
     accelerations: tuple[float, ...] = (4.0, 8.0)
     seed: int = 0
+
+    def facts(self, entry: Tuned) -> Any:
+        """Return all that the scores of an entry depend on, but for the values: as JSON, weights by their content."""
+        scans = {
+            "groups": [asdict(group) for group in self.groups],
+            "accelerations": self.accelerations,
+            "seed": self.seed,
+        }
+        given = facts(Entry(entry.method, settings=entry.settings))
+        return json.loads(json.dumps([scans, given, entry.setting, entry.by], sort_keys=True))
 
     def problems(self, device: str) -> list[Problem]:
         """Return the problems of all scans."""
@@ -121,13 +132,15 @@ def tune(
         if only and entry.name not in only:
             continue
         file = Path(config.output) / f"{entry.name}.json"
-        scores = {float(v): s for v, s in json.loads(file.read_text()).items()} if file.exists() else {}
+        known = config.facts(entry)
+        stored = json.loads(file.read_text()) if file.exists() else {}
+        scores = {float(v): s for v, s in stored["scores"].items()} if stored.get("facts") == known else {}
         while (value := entry.grid.next(scores)) is not None:
             problems = problems or config.problems(device)
             scores[value] = score(entry.built(value), problems, entry.by)
             atomic.make_folder(file.parent)
             with atomic.staged(file, overwrite=True) as stage:
-                stage.write_text(json.dumps(scores))
+                stage.write_text(json.dumps({"facts": known, "scores": scores}))
             report(entry.name, value, scores[value])
         found[entry.name] = scores
     return found
