@@ -77,6 +77,17 @@ def test_the_last_step_returns_the_estimate(rng):
     assert torch.allclose(ancestor(Cosine(levels=20), x, guess, 3, 0, [torch.Generator()]), guess)
 
 
+def test_samples_that_are_held_out_have_no_effect(scan, model):
+    problem = Problem.from_scan(scan)
+    columns = scan.mask.any(1).any(0).nonzero().flatten()
+    kept = scan.mask.clone()
+    kept[..., columns[::4]] = False
+    part = problem.restrict(kept)
+    other = Problem(part.operator, kept[:, None] * problem.kspace, sigma=problem.sigma, scaled=True)
+    one, two = (Dps(model=upmri.prior(model), steps=3).draw(each, 1) for each in (part, other))
+    assert torch.equal(one, two)
+
+
 @pytest.mark.filterwarnings("ignore:maps")  # the other data have their coils in another order
 def test_without_strength_the_data_have_no_effect(scan, model):
     assert Dps().strength == 1

@@ -92,6 +92,20 @@ def test_the_residual_of_the_true_image_is_the_noise(phantom, rows):
     torch.testing.assert_close(_residual(problem, scan.reference), torch.full((2,), 0.03), rtol=0.03, atol=0)
 
 
+def test_samples_that_are_held_out_have_no_effect(phantom):
+    """A problem with some of the samples is that of a scan without the others."""
+    scan = upmri.simulate(phantom, coils=6, noise=0.03)
+    problem = Problem(SenseOperator(scan.maps, scan.mask), scan.kspace, sigma=scan.noise, scaled=True)
+    kept = scan.mask & (torch.arange(60) % 5 != 0)
+    part, other = (
+        problem.restrict(kept),
+        Problem(SenseOperator(scan.maps, kept), kept[:, None] * scan.kspace, sigma=scan.noise, scaled=True),
+    )
+    torch.testing.assert_close(_residual(part, scan.reference), torch.full((2,), 0.03), rtol=0.05, atol=0)
+    one, two = (L1Wavelet(steps=3).reconstruct(each) for each in (part, other))
+    assert torch.equal(one, two)
+
+
 @pytest.fixture(scope="module")
 def phantom() -> torch.Tensor:
     """Two slices of a smooth head with sharp parts, 64×60: no multiple of 16."""

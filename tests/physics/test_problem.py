@@ -192,6 +192,7 @@ def test_restrict_keeps_scale_noise_seeds_and_step(operator, data, rows):
     part = problem.restrict(mask)
     assert torch.equal(part.lines, mask)
     assert torch.equal(part.adjoint, SenseOperator(operator.maps, mask).adjoint(problem.kspace))
+    assert torch.equal(part.samples, problem.kspace * mask[:, None])
     assert torch.equal(part.sigma, problem.sigma)
     assert torch.equal(part.scale, torch.ones(2, dtype=torch.float64))
     assert (part.seeds, part.step, part.reference) == ((3, 5), 7, None)

@@ -123,6 +123,4 @@ def misfit(image: Tensor, part: Problem) -> Tensor:
 
 def energy(part: Problem) -> Tensor:
     """‖y‖² of the sampled entries of each slice, (slice,)."""
-    mask = part.operator.mask
-    sampled = part.kspace if mask is None else part.kspace * mask[:, None]
-    return sampled.abs().square().flatten(1).sum(1)
+    return part.samples.abs().square().flatten(1).sum(1)

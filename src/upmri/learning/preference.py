@@ -161,7 +161,7 @@ def _turns(part: Problem) -> Tensor:
 def unit_errors(image: Tensor, lines: Problem) -> Tensor:
     """‖A x − y‖² of each unit of the held-out lines, (unit,): a line in a block of rows, or a column of points."""
     mask = lines.lines.to(lines.device)
-    residual = lines.operator(image) - lines.kspace * mask[:, None]
+    residual = lines.operator(image) - lines.samples
     lines_of_rows = isinstance(lines.operator, SenseOperator) and mask.shape[1] == 1
     blocks = ifft1c(residual, -2).tensor_split(_BLOCKS, -2) if lines_of_rows else (residual,)
     energy = torch.stack([block.abs().square().sum((1, 2)) for block in blocks], 1)

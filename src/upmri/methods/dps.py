@@ -51,8 +51,9 @@ class Dps(Drawing):
         network, objective = self.prior.network, self.prior.objective
         assert isinstance(objective, DiffusionObjective)  # noqa: S101  `prior` has checked it
         x, schedule = noise(for_draws(problem.adjoint, count), problem.generators), objective.schedule
+        kspace = problem.samples
         for now, then in pairwise(schedule.way_back(self.steps)):
-            guess, slope = misfit_gradient(network, schedule, problem.operator, problem.kspace, x, now)
+            guess, slope = misfit_gradient(network, schedule, problem.operator, kspace, x, now)
             x = ancestor(schedule, x, guess, now, then, problem.generators) - self.strength * slope
         return problem.operator.support * x
 
@@ -69,7 +70,7 @@ def misfit_gradient(
     network, schedule
         ε_θ and its levels.
     operator, kspace
-        A and y, (slice, coil, H, W).
+        A and y, (slice, coil, H, W), 0 where nothing was sampled.
     x, level
         x_t, (…, slice, H, W), and t.
     """

@@ -75,7 +75,7 @@ class Grappa(Method):
         operator = problem.operator
         if not isinstance(operator, SenseOperator):
             raise InputError("grappa needs Cartesian k-space of coils with maps (SenseOperator)", field="operator")
-        kspace = problem.kspace * operator.mask[:, None]
+        kspace = problem.samples
         filled = torch.stack([self._fill(problem, i, kspace[i]) for i in range(len(problem))])
         return (operator.maps.conj() * ifft2c(filled)).sum(1)
 

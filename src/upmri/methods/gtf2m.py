@@ -156,7 +156,7 @@ def coil_by_coil(solve: CoilSolver, problem: Problem) -> Tensor:
         Problem of all coils.
     """
     operator = _with_maps(problem.operator)
-    images, scale = coil_images(problem.kspace * operator.mask[:, None])
+    images, scale = coil_images(problem.samples)
     masks, levels = operator.mask.repeat_interleave(images.shape[1], 0), (problem.sigma[:, None] / scale).flatten()
     parts = zip(*(piece.split(_TOGETHER) for piece in (masks, images.flatten(0, 1), levels)), strict=True)
     found = torch.cat(
@@ -176,8 +176,7 @@ def draw_coils(problem: Problem, count: int) -> Problem:
     generators = problem.generators
     picks = torch.stack([torch.randperm(coils, generator=g)[:count] for g in generators]).to(problem.device)
     seeds = [2 * s for g in generators for s in torch.randint(2**61, (count,), generator=g).tolist()]
-    sampled = problem.kspace * operator.mask[:, None]
-    kspace = torch.stack([y[pick] for y, pick in zip(sampled, picks, strict=True)])
+    kspace = torch.stack([y[pick] for y, pick in zip(problem.samples, picks, strict=True)])
     _, scale = coil_images(kspace)
     kspace = (kspace / scale[..., None, None]).flatten(0, 1)
     return Problem(

@@ -110,7 +110,7 @@ def largest_eigenvalue(operator: Operator, like: Tensor) -> Tensor:
 
 def _residual(problem: Problem, image: Tensor) -> Tensor:
     """Root mean square of Ax − y over the samples, (slice,)."""
-    gap = (problem.operator(image) - problem.kspace).abs().square().flatten(1)
+    gap = (problem.operator(image) - problem.samples).abs().square().flatten(1)
     mask = problem.operator.mask
     share = 1.0 if mask is None else mask.float().mean((1, 2))
     return (gap.sum(1) / (gap.shape[1] * share)).sqrt()

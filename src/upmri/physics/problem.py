@@ -171,6 +171,12 @@ class Problem:
         return self._kspace if self._scaled else self._kspace / self.scale.reshape(-1, *(1,) * (self._kspace.ndim - 1))
 
     @property
+    def samples(self) -> Tensor:
+        """Data y with 0 where the operator's mask has nothing sampled, (slice, …)."""
+        mask = self.operator.mask
+        return self.kspace if mask is None else self.kspace * mask[:, None]
+
+    @property
     def has_data(self) -> bool:
         """Whether the data are known, and not A*y alone."""
         return self._kspace is not None
