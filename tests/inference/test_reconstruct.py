@@ -341,6 +341,12 @@ def test_the_seed_of_a_problem_is_its_own(own):
     assert not torch.equal(rec.image, upmri.reconstruct(own, "l1-wavelet", steps=5).image)
 
 
+def test_the_same_problem_again_gives_the_same_image(own):
+    one, two = (upmri.reconstruct(own, "l1-wavelet", steps=5) for _ in range(2))
+    assert one.settings == two.settings
+    assert torch.equal(one.image, two.image)
+
+
 def test_a_problem_without_a_noise_level(small):
     problem = Problem(Own(small.maps, small.mask), small.kspace)
     assert upmri.reconstruct(problem, "cg-sense").image.isfinite().all()

@@ -180,6 +180,7 @@ def _reconstruct_problem(
     problem: Problem, method: str | type[Method] | Method, settings: dict[str, Any], *, check: bool, progress: bool
 ) -> Reconstruction:
     start = time.perf_counter()
+    problem = problem.with_seeds(problem.seeds)  # another call with it gives the same image
     try:
         with torch.no_grad():
             completed, facts = complete(_build(method, settings), problem, check=check, progress=progress)
