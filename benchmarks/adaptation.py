@@ -224,8 +224,8 @@ def _call(scan: Scan, device: torch.device, most: int) -> Row:
 
 
 def site(device: torch.device, options: argparse.Namespace) -> Row:
-    """Weights for a site, from undersampled scans; gain on scans of another person."""
-    known, new = (site_images(part, options.site_size) for part in ("train", "val"))
+    """Weights for a site, from undersampled scans; gain on scans of a test person."""
+    known, new = (site_images(part, options.site_size) for part in ("train", "test"))
     each = max(1, min(4, len(known) // options.site_scans))
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name) / "scans"

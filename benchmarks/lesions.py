@@ -51,7 +51,7 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "upmri": ("upmri", {"model": "brain"}),
     "upmri, adapted": ("upmri", {"model": "brain", "adapt": True}),
 }
-# Drawn step by step, 20 to 100 evaluations for an image, with the settings of configs/benchmark/brain.yaml.
+# Drawn step by step, 20 to 100 evaluations for an image, with the settings of configs/benchmark/samplers.yaml.
 SLOW: dict[str, tuple[str, dict[str, Any]]] = {
     "ddnm": ("ddnm", {"model": "brain-ddnm", "damping": 0.03}),
     "dds": ("dds", {"model": "brain-ddnm", "weight": 10.0}),

@@ -1,6 +1,6 @@
 """Quality of `upmri` and `upmri-paper` over steps T, conjugate gradient iterations k and λ, at 4× and 8×.
 
-The scans of `configs/benchmark/paper_sweeps.yaml`: T2 heads of test people, ESPIRiT maps, σ₀ = 0.01.
+Simulated scans of T2 heads of test people, ESPIRiT maps, σ₀ = 0.01.
 
 - T: images that `upmri` draws along the flow, single draws and their mean, beside the posterior mean, which has no T;
   Algorithm 1 as published and without noise in the unmeasured subspace, with k = 30.

@@ -1,4 +1,4 @@
-"""Tables of `upmri benchmark` and `quality.py`: methods on test people."""
+"""Tables of `upmri benchmark`: methods on test people."""
 
 from __future__ import annotations
 
