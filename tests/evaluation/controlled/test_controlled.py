@@ -14,7 +14,7 @@ import yaml
 
 from upmri import InputError
 from upmri.evaluation.controlled.arms import read_plan
-from upmri.evaluation.controlled.endpoints import difference
+from upmri.evaluation.controlled.endpoints import Score, _weights, difference
 from upmri.evaluation.controlled.parts import experiment_parts, run_parts
 from upmri.methods import find_method
 from upmri.networks.unrolled import Unrolled
@@ -212,10 +212,14 @@ def test_wrong_plans(change, field):
 # Statistics.
 
 
-def scores(values):
-    """Seed → scan → (person, PSNR), of values [seed][person][scan]."""
+def scores(values, groups=None):
+    """Seed → scan → score, of values [seed][person][scan]."""
     return {
-        seed: {f"{p}{s}": (str(p), value) for p, scans in enumerate(people) for s, value in enumerate(scans)}
+        seed: {
+            f"{p}{s}": Score(groups[p] if groups else "heads", str(p), value)
+            for p, scans in enumerate(people)
+            for s, value in enumerate(scans)
+        }
         for seed, people in enumerate(values)
     }
 
@@ -226,20 +230,42 @@ def test_a_constant_difference_has_no_interval():
     found = difference(scores(better), scores([base[0], base[0]]))
     assert (found.mean, found.low, found.high) == pytest.approx((1.5, 1.5, 1.5))
     assert (found.scans, found.people) == (5, 2)
-    seeds = difference(scores(better), scores(base))  # a seed of the second arm is worth 0.5 dB
+    # A seed of the second arm is worth 0.5 dB: the mean of two has the standard deviation 0.25, and two draws of it are
+    # both the one or both the other in half of all cases.
+    seeds = difference(scores(better), scores(base))
     assert seeds.mean == pytest.approx(1.25)
-    assert (seeds.low, seeds.high) == pytest.approx((1.0, 1.5))
+    assert (seeds.low, seeds.high) == pytest.approx((1.25 - 0.25 * 2**0.5, 1.25 + 0.25 * 2**0.5))
     assert seeds.by_seed == pytest.approx((1.5, 1.0))
 
 
-def test_the_interval_is_that_of_people():
-    """Differences 0 and 1 of many people, one seed: the mean of n draws, ± 1.96 √(1/4n)."""
-    count = 100
+@pytest.mark.parametrize("count", [6, 100])
+def test_the_interval_is_that_of_people(count):
+    """Differences 0 and 1, one seed: ± 1.96 √(s²/n), s² = 1/4 n/(n−1), also of few people."""
     zero = [[[30.0]] * count]
     half = [[[30.0 + p % 2] for p in range(count)]]
     found = difference(scores(half), scores(zero))
     assert found.mean == pytest.approx(0.5)
-    assert (found.high - found.low) / 2 == pytest.approx(1.96 * (0.25 / count) ** 0.5, rel=0.05)
+    expected = 1.96 * (0.25 / (count - 1)) ** 0.5
+    assert (found.high - found.low) / 2 == pytest.approx(expected, rel=0.05 if count > 10 else 0.2)
+
+
+def test_weights_of_the_bootstrap_have_the_variance_of_a_mean():
+    values = np.array([1.0, 4.0, 7.0, 30.0, 36.0])
+    strata = ["a", "a", "a", "b", "b"]
+    means = _weights(np.random.default_rng(1), strata) @ values
+    expected = sum(values[at].var(ddof=1) * len(values[at]) for at in (slice(0, 3), slice(3, 5)))
+    assert means.mean() == pytest.approx(values.sum(), rel=0.01)
+    assert means.var() == pytest.approx(expected, rel=0.05)
+
+
+def test_people_are_drawn_among_those_with_the_same_groups():
+    """Two data sets with another effect each, the same for all their people: there is no spread."""
+    groups = ["heads", "heads", "stripped", "stripped", "stripped"]
+    zero = [[[30.0, 31.0]] * 5]
+    better = [[[31.0, 32.0] if group == "heads" else [33.0, 34.0] for group in groups]]
+    found = difference(scores(better, groups), scores(zero, groups))
+    assert found.mean == pytest.approx(2.2)
+    assert (found.low, found.high) == pytest.approx((2.2, 2.2))
 
 
 def test_only_scans_of_both_arms_count():

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,8 +20,18 @@ from upmri.weights.card import read_header
 
 # Draws of the bootstrap, and their seed.
 _DRAWS, _SEED = 10_000, 0
-Scores = dict[str, dict[int, dict[str, tuple[str, float]]]]
-"""Arm → seed → scan → (person, PSNR)."""
+Runs = Mapping[int, Mapping[str, "Score"]]
+"""Seed → scan → score."""
+Scores = dict[str, dict[int, dict[str, "Score"]]]
+"""Arm → seed → scan → score."""
+
+
+class Score(NamedTuple):
+    """PSNR of a scan in dB, and whose it is."""
+
+    group: str
+    person: str
+    psnr: float
 
 
 @dataclass(frozen=True)
@@ -36,43 +46,57 @@ class Difference:
     people: int
 
 
-def difference(first: Mapping[int, Any], second: Mapping[int, Any]) -> Difference:
+def difference(first: Runs, second: Runs) -> Difference:
     """Compare two arms, paired by scan; the interval is a bootstrap over people and, for each arm, over seeds.
 
-    People are drawn with replacement, each with all scans, the same for both arms; seeds are drawn with replacement for
-    each arm by itself, as its trainings are runs of their own. With two seeds this knows little of the spread between
-    trainings: ``by_seed`` shows it.
+    People are drawn among those with scans of the same groups, each with all scans, the same for both arms; seeds are
+    drawn for each arm by itself, as its trainings are runs of their own. Weights are rescaled, so that few people and
+    seeds have the right variance. With two seeds this knows little of the spread between trainings: ``by_seed`` shows
+    it.
 
     Parameters
     ----------
     first, second
-        Seed → scan → (person, PSNR).
+        The runs of each arm.
     """
     scans = sorted(set.intersection(*(set(run) for runs in (first, second) for run in runs.values())))
-    people = sorted({next(iter(first.values()))[scan][0] for scan in scans})
-    sums, counts = [], np.zeros(len(people))
+    known = next(iter(first.values()))
+    people = sorted({known[scan].person for scan in scans})
+    groups: dict[str, set[str]] = {person: set() for person in people}
+    counts = np.zeros(len(people))
+    for scan in scans:
+        groups[known[scan].person].add(known[scan].group)
+        counts[people.index(known[scan].person)] += 1
+    rng = np.random.default_rng(_SEED)
+    weights = _weights(rng, [sorted(groups[person]) for person in people])
+    drawn, whole = [], []
     for runs in (first, second):
-        table = np.zeros((len(runs), len(people)))
+        sums = np.zeros((len(runs), len(people)))
         for i, run in enumerate(runs.values()):
             for scan in scans:
-                table[i, people.index(run[scan][0])] += run[scan][1]
-        sums.append(table)
-    for scan in scans:
-        counts[people.index(next(iter(first.values()))[scan][0])] += 1
-    rng = np.random.default_rng(_SEED)
-    drawn = rng.integers(len(people), size=(_DRAWS, len(people)))
-    weights = np.zeros((_DRAWS, len(people)))
-    np.add.at(weights, (np.arange(_DRAWS)[:, None], drawn), 1)
-    means = []
-    for table in sums:
-        seeds = rng.integers(len(table), size=(_DRAWS, len(table)))
-        means.append((table[seeds].mean(1) * weights).sum(1) / (weights @ counts))
-    low, high = np.quantile(means[0] - means[1], [0.025, 0.975])
-    whole = [table.sum(1) / counts.sum() for table in sums]
-    paired = tuple(float(a - b) for a, b in zip(*whole, strict=False))
-    return Difference(
-        float(whole[0].mean() - whole[1].mean()), float(low), float(high), paired, len(scans), len(people)
-    )
+                sums[i, people.index(run[scan].person)] += run[scan].psnr
+        of_seeds = _weights(rng, [0] * len(runs)) @ sums / len(runs)
+        drawn.append((of_seeds * weights).sum(1) / (weights @ counts))
+        whole.append(sums.sum(1) / counts.sum())
+    low, high = np.quantile(drawn[0] - drawn[1], [0.025, 0.975])
+    by_seed = tuple(float(a - b) for a, b in zip(*whole, strict=False))
+    mean = float(whole[0].mean() - whole[1].mean())
+    return Difference(mean, float(low), float(high), by_seed, len(scans), len(people))
+
+
+def _weights(rng: np.random.Generator, strata: Sequence[Any]) -> np.ndarray[Any, Any]:
+    """Weights of units in each draw of the rescaled bootstrap (Rao and Wu 1988), (draw, unit).
+
+    Units are drawn with replacement among those of their stratum. With counts c of n units the weights are
+    1 + √(n/(n−1)) (c − 1): the variance of a mean is s²/n with s² of n − 1 degrees of freedom, not (n−1)/n of it. A
+    unit that is alone in its stratum has the weight 1.
+    """
+    weights = np.ones((_DRAWS, len(strata)))
+    for stratum in {repr(one): one for one in strata}.values():
+        units = [i for i, one in enumerate(strata) if one == stratum]
+        counts = rng.multinomial(len(units), np.full(len(units), 1 / len(units)), size=_DRAWS)
+        weights[:, units] += (counts - 1) * (len(units) / max(1, len(units) - 1)) ** 0.5
+    return weights
 
 
 def write_endpoints(config: ControlledConfig) -> None:
@@ -95,7 +119,11 @@ def write_endpoints(config: ControlledConfig) -> None:
         for (group, rate), scores in cells.items()
         for name, runs in scores.items()
     ]
-    content = {"config": asdict(config), "trainings": facts, "table": table, "endpoints": found}
+    slices = {
+        arm: {seed: {scan: round(score.psnr, 3) for scan, score in run.items()} for seed, run in runs.items()}
+        for arm, runs in cells["all", "all"].items()
+    }
+    content = {"config": asdict(config), "trainings": facts, "table": table, "endpoints": found, "slices": slices}
     text = _markdown(config, facts, table, found)
     for name, written in (("report.md", text), ("report.json", json.dumps(content, indent=1))):
         with atomic.staged(config.folder / name, overwrite=True) as stage:
@@ -114,7 +142,7 @@ def _scores(config: ControlledConfig) -> dict[tuple[str, float | str], Scores]:
             continue
         arm, seed = arms.get(names[row.variant], (SENSE, 0))
         for cell in ((row.group, row.acceleration), ("all", "all")):
-            cells[cell][arm][seed][row.scan] = (row.person, row.psnr)
+            cells[cell][arm][seed][row.scan] = Score(row.group, row.person, row.psnr)
     store.close()
     places = [(group.name, rate) for group in config.groups for rate in config.accelerations]
     return {place: cells[place] for place in (*places, ("all", "all")) if place in cells}
@@ -124,8 +152,8 @@ def _compare(scores: Scores, endpoint: Endpoint) -> Difference:
     return difference(scores[endpoint.arm], scores[endpoint.less])
 
 
-def _mean(runs: Iterable[Mapping[str, tuple[str, float]]]) -> float:
-    return float(np.mean([value for run in runs for _, value in run.values()]))
+def _mean(runs: Iterable[Mapping[str, Score]]) -> float:
+    return float(np.mean([score.psnr for run in runs for score in run.values()]))
 
 
 def _facts(config: ControlledConfig, name: str) -> dict[str, Any]:
