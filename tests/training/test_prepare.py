@@ -183,6 +183,50 @@ def test_scans_and_images_together(simulated, tmp_path):
     assert read(files).kspace.shape == (5, 4, *SHAPE)
 
 
+def test_maps_of_a_wrong_length_are_normalised(tmp_path):
+    """The reference is in the units of the image that a reconstruction has."""
+    scan = save_scan(tmp_path / "a.h5")
+    replace(scan, maps=3 * scan.maps).save(tmp_path / "b.h5")
+    plain, longer = (
+        read(prepare(DataConfig(scans=(str(tmp_path / name),)), tmp_path / "c")) for name in ("a.h5", "b.h5")
+    )
+    for field in ("maps", "mask"):
+        torch.testing.assert_close(getattr(longer.operator, field), getattr(plain.operator, field))
+    torch.testing.assert_close(longer.kspace, plain.kspace)
+    torch.testing.assert_close(longer.reference, 3 * plain.reference)
+
+
+@pytest.mark.parametrize("mapped", [True, False])
+def test_a_noisy_coil_is_left_out(tmp_path, mapped, rng):
+    scan = save_scan(tmp_path / "a.h5", noise=0.002)
+    kspace = scan.kspace.clone()
+    kspace[:, 2] += 2 * rng(1, *SHAPE).to(kspace) * scan.mask
+    replace(scan, kspace=kspace, maps=scan.maps if mapped else None).save(tmp_path / "b.h5")
+    batch = read(prepare(DataConfig(scans=(str(tmp_path / "b.h5"),)), tmp_path / "cache"))
+    assert not batch.kspace[:, 2].any()
+    assert not batch.operator.maps[:, 2].any()
+    seen = batch.operator.support * scan.reference
+    scale = (0.002 / batch.sigma)[:, None, None]
+    torch.testing.assert_close(batch.reference * scale, seen, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("run", [None, lambda todo: ((call, call()) for call in todo)])
+def test_slices_without_samples_are_left_out(tmp_path, run):
+    scan = save_scan(tmp_path / "a.h5", slices=4, noise=0.01)
+    kspace, mask = scan.kspace.clone(), scan.mask.clone()
+    kspace[1:3], mask[1:3] = 0, False
+    replace(scan, kspace=kspace, mask=mask).save(tmp_path / "b.h5")
+    config = DataConfig(scans=(str(tmp_path / "b.h5"),))
+    with pytest.warns(UserWarning, match=r"b.h5: nothing was sampled in slice 1 and 1 more of 4 slices") as caught:
+        files = prepare(config, tmp_path / "cache", run=run)
+    assert len(caught) == 1
+    assert torch.equal(read(files).operator.mask, scan.mask[[0, 3]])
+    replace(scan[0], kspace=0 * kspace[:1], mask=mask[:1] & False).save(tmp_path / "c.h5")
+    with pytest.raises(InputError, match="nothing was sampled") as error:
+        prepare(replace(config, scans=(str(tmp_path / "c.h5"),)), tmp_path / "cache")
+    assert error.value.field == "mask"
+
+
 @pytest.mark.parametrize("lines", [3, 4])
 def test_too_few_lines_are_refused_by_name(tmp_path, lines):
     scan = upmri.simulate(disc(SHAPE), 4, 2, noise=0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import random
+import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -28,6 +29,7 @@ from upmri.physics.fourier import ifft2c
 from upmri.physics.maps import estimate_maps
 from upmri.physics.masks import seed_for
 from upmri.physics.problem import Problem
+from upmri.physics.quality import repair
 from upmri.physics.refine_maps import refine_maps
 from upmri.physics.sense import SenseOperator
 from upmri.physics.simulate import simulate
@@ -37,15 +39,15 @@ from upmri.weights.catalogue import find_weights
 from upmri.weights.files import load_prior
 
 # Part of the name of a cached slice: raise it when what is cached changes.
-_VERSION = 3
+_VERSION = 4
 # Settings that the content of a simulated or undersampled slice depends on.
 _CONTENT = ("accelerations", "acs", "anatomy", "coils", "counting", "lines", "noise", "varied")
 # Share of the images given another contrast whose outermost layer becomes fat.
 _FAT = 0.6
 
 
-Run = Callable[[deque[Callable[[], None]]], Iterator[tuple[Any, Any]]]
-"""Calls functions by other processes; yields each with None, or the error that it raised."""
+Run = Callable[[deque[Callable[[], Any]]], Iterator[tuple[Any, Any]]]
+"""Calls functions by other processes; yields each with what it returned, or the error that it raised."""
 
 
 def prepare(
@@ -58,6 +60,9 @@ def prepare(
     known: Mapping[str, Path] | None = None,
 ) -> list[Path]:
     """Prepare every slice with its coil maps and scale, once; return the files.
+
+    Slices without samples are left out with a warning. Faulty coils and maps of a wrong length are repaired as in a
+    reconstruction (:func:`upmri.physics.quality.repair`).
 
     Parameters
     ----------
@@ -84,19 +89,32 @@ def prepare(
     atomic.make_folder(cache)
     files = [(known or {}).get(name, cache / name) for name in (f"{job.key}.safetensors" for job in jobs)]
     todo = [(job, file) for job, file in zip(jobs, files, strict=True) if not file.exists()]
+    made: list[Path | None] = []
     with bar("preparing", len(todo), shown=progress) as advance:
         if run is not None:
-            _spread(run, todo, advance)
+            made += _spread(run, todo, advance)
         elif workers > 1 and len(todo) > 1:
             with processes(workers) as executor:
                 for future in as_completed([executor.submit(_prepare, pair) for pair in todo]):
-                    future.result()
+                    made.append(future.result())
                     advance()
         else:
             for pair in todo:
-                _prepare(pair)
+                made.append(_prepare(pair))
                 advance()
-    return files
+    return _with_samples(files, found, {file for file in made if file is not None})
+
+
+def _with_samples(files: list[Path], slices: list[Slice], without: set[Path]) -> list[Path]:
+    """Return the files but those of slices without samples, which were not made."""
+    empty = [item for file, item in zip(files, slices, strict=True) if file in without]
+    if not empty:
+        return files
+    if len(empty) == len(files):
+        raise InputError("expected samples in at least one slice; nothing was sampled", field="mask")
+    more = f" and {len(empty) - 1} more of {len(files)} slices" if len(empty) > 1 else ""
+    warnings.warn(f"{empty[0].path}: nothing was sampled in slice {empty[0].index}{more}; left out", stacklevel=3)
+    return [file for file in files if file not in without]
 
 
 def processes(count: int) -> ProcessPoolExecutor:
@@ -105,15 +123,18 @@ def processes(count: int) -> ProcessPoolExecutor:
     return ProcessPoolExecutor(count, torch.multiprocessing.get_context("spawn"), torch.set_num_threads, (1,))
 
 
-def _spread(run: Run, todo: list[tuple[_Job, Path]], advance: Callable[[], None]) -> None:
-    errors = []
-    for _, error in run(deque(partial(_prepare, pair) for pair in todo)):
-        if error is not None:
-            errors.append(error if isinstance(error, InputError) else InputError(f"{type(error).__name__}: {error}"))
+def _spread(run: Run, todo: list[tuple[_Job, Path]], advance: Callable[[], None]) -> list[Path | None]:
+    errors, made = [], []
+    for _, found in run(deque(partial(_prepare, pair) for pair in todo)):
+        if isinstance(found, BaseException):
+            errors.append(found if isinstance(found, InputError) else InputError(f"{type(found).__name__}: {found}"))
+        else:
+            made.append(found)
         advance()
     if errors:
         more = f"; {len(errors) - 1} other slices failed, too" if len(errors) > 1 else ""
         raise InputError(f"{errors[0].message}{more}", field=errors[0].field, path=errors[0].path)
+    return made
 
 
 @dataclass(frozen=True)
@@ -173,18 +194,22 @@ def _stamp(path: Path, is_image: bool) -> str:
     return f"{path.resolve()} {state.st_size} {state.st_mtime_ns}"
 
 
-def _prepare(pair: tuple[_Job, Path]) -> None:
+def _prepare(pair: tuple[_Job, Path]) -> Path | None:
+    """Prepare a slice; return its file if that was not made, because the slice has no samples."""
     job, file = pair
     try:
-        _make(job, file)
+        return None if _make(job, file) else file
     except InputError as error:
         raise error.within(field=f"slice {job.slice.index}", path=job.slice.path) from error
 
 
-def _make(job: _Job, file: Path) -> None:
+def _make(job: _Job, file: Path) -> bool:
     from safetensors.torch import save as serialise
 
     scan, truth = _scan(job)
+    if not bool(scan.mask.any()):
+        return False
+    scan, notes = repair(scan)
     mapped = scan if scan.maps is not None else estimate_maps(scan)
     problem = Problem.from_scan(mapped)
     scale = problem.scale
@@ -193,7 +218,13 @@ def _make(job: _Job, file: Path) -> None:
     assert isinstance(problem.operator, SenseOperator)  # noqa: S101
     maps = problem.operator.maps
     if truth is not None:
-        truth = (maps.conj() * truth).sum(1) if truth.ndim == 4 else truth * problem.operator.support
+        if truth.ndim == 3:
+            truth = truth * problem.operator.support
+        else:
+            truth = (maps.conj() * truth).sum(1)
+            if notes.left_out:  # then given maps of the other coils are shorter than 1
+                power = maps.abs().square().sum(1)
+                truth = truth / torch.where(power > 0, power, 1)
         truth = truth / scale[:, None, None]
     columns = mapped.mask[0].any(0)
     if int(columns.sum()) <= 4:
@@ -207,6 +238,7 @@ def _make(job: _Job, file: Path) -> None:
     with atomic.staged(file, overwrite=True) as stage:
         # Not `save_file`, whose error on a full disk is no `OSError`.
         stage.write_bytes(serialise({name: tensor.contiguous() for name, tensor in tensors.items()}))
+    return True
 
 
 @torch.no_grad()

@@ -96,7 +96,7 @@ class RedrawnSlices:
         files = prepare(data, self._folder / str(draw), known=self._known, run=self._beside)
         return PreparedSlices(files, self._process.device, resident=self._config.resident)
 
-    def _beside(self, todo: deque[Callable[[], None]]) -> Iterator[tuple[Any, BaseException | None]]:
+    def _beside(self, todo: deque[Callable[[], Any]]) -> Iterator[tuple[Any, Any]]:
         """Call functions by processes beside the training, until :meth:`close`."""
         with processes(self._config.workers) as executor:
             calls = {executor.submit(call): call for call in todo}
@@ -104,4 +104,4 @@ class RedrawnSlices:
                 if self._stopped.is_set():
                     executor.shutdown(cancel_futures=True)
                     raise CancelledError
-                yield calls[future], future.exception()
+                yield calls[future], future.exception() or future.result()
