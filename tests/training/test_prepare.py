@@ -227,6 +227,18 @@ def test_slices_without_samples_are_left_out(tmp_path, run):
     assert error.value.field == "mask"
 
 
+def test_lines_are_removed_from_fully_sampled_scans_alone(tmp_path):
+    save_scan(tmp_path / "full.h5", acceleration=1.0, noise=0.01)
+    save_scan(tmp_path / "half.h5", acceleration=2.0, noise=0.01)
+    config = DataConfig(scans=(str(tmp_path / "full.h5"),), undersample=True, accelerations=(2.0,))
+    batch = read(prepare(config, tmp_path / "cache"))
+    assert int(batch.operator.mask.sum()) == SHAPE[1] // 2
+    assert batch.reference is not None
+    with pytest.raises(InputError, match="fully sampled scan, .*; 10 lines are missing") as error:
+        prepare(replace(config, scans=(str(tmp_path / "half.h5"),)), tmp_path / "cache")
+    assert (error.value.field, error.value.path) == ("slice 0.mask", str(tmp_path / "half.h5"))
+
+
 @pytest.mark.parametrize("lines", [3, 4])
 def test_too_few_lines_are_refused_by_name(tmp_path, lines):
     scan = upmri.simulate(disc(SHAPE), 4, 2, noise=0)

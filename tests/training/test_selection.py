@@ -9,7 +9,8 @@ import torch
 import upmri
 from upmri import InputError
 from upmri.physics.fourier import fft2c
-from upmri.physics.masks import calibration_region
+from upmri.physics.masks import calibration_region, random_lines
+from upmri.physics.plane_masks import ellipse, plane_mask
 from upmri.training.selection import Selection, draw_lines, keep_lines, read_image, select, with_maps
 
 
@@ -98,6 +99,39 @@ def test_what_was_not_measured_stays_so_and_the_reference_is_of_all_lines():
     again = fft2c(mapped.maps * mapped.reference[:, None])
     assert (again - full.kspace).norm() < 0.1 * full.kspace.norm()
     assert torch.equal(mapped.kspace, scan.kspace)
+
+
+@pytest.mark.parametrize(
+    ("mask", "full"),
+    [
+        (torch.ones(1, 48), True),
+        (torch.arange(48)[None] < 34, True),  # partial Fourier
+        ((torch.arange(48)[None] - 24).abs() < 20, True),  # padding at both edges
+        (ellipse((48, 48)), True),
+        (ellipse((48, 48)) & (torch.arange(48) < 34), True),
+        (torch.arange(48)[:, None].expand(48, 48) < 40, True),
+        (torch.arange(48)[None] % 2 == 0, False),
+        (random_lines(48, 2.0), False),
+        (torch.arange(48)[None] != 24, False),
+        (torch.arange(48)[:, None].expand(48, 48) % 2 == 0, False),
+        *((plane_mask(name, (48, 48), 2.0, elliptic=True), False) for name in ("poisson", "caipi", "separable")),
+    ],
+)
+def test_lines_are_kept_of_fully_sampled_scans_alone(mask, full, rng):
+    kspace = rng(1, 2, 48, 48) * mask
+    scan = upmri.Scan(kspace=kspace, mask=mask[None])
+    if full:
+        assert torch.equal(keep_lines(scan, mask.bool()).kspace, scan.kspace)
+    else:
+        with pytest.raises(InputError, match="expected a fully sampled scan") as error:
+            keep_lines(scan, mask.bool())
+        assert error.value.field == "mask"
+
+
+@pytest.mark.parametrize("name", ["invivo_brain_16ch", "invivo_brain_7ch", "brain_16ch_64"])
+def test_real_scans_are_fully_sampled(data, name):
+    scan = upmri.load(data / "scans" / f"{name}_kspace.npy")
+    assert torch.equal(keep_lines(scan, torch.ones(1, scan.matrix[1], dtype=torch.bool)).kspace, scan.kspace)
 
 
 def test_patterns_of_points_are_drawn_by_their_names():

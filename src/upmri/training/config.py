@@ -27,6 +27,7 @@ class DataConfig(Selection):
         Choice of slices and lines: see :class:`upmri.training.selection.Selection`.
     undersample
         Whether the scans are fully sampled, so that lines have to be removed. The image of all lines is the reference.
+        Scans that lack lines between others are refused.
     accelerations
         Accelerations, one of which is drawn for every simulated or undersampled slice.
     noise

@@ -27,6 +27,8 @@ _MIXTURES = {
     "mixed": ("random",) * 4 + ("poisson",) * 2 + ("caipi", "separable"),
 }
 _ELLIPTIC = 0.5
+# Share of the points of a 2-D mask that may be missing in a fully sampled scan: zeros by chance.
+_SPARE = 0.01
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,7 +165,19 @@ def draw_lines(selection: Selection, width: int, acceleration: float, seed: int,
 
 
 def keep_lines(full: Scan, lines: Tensor) -> Scan:
-    """Return a fully sampled scan with these lines, bool (1 or H, W), only. Padding, not measured, stays so."""
+    """Return a fully sampled scan with these lines, bool (1 or H, W), only.
+
+    Edges and corners of k-space that were not measured stay so. A scan that lacks lines or points between others is
+    refused: the image of all its lines is no reference.
+    """
+    gaps = _gaps(full.mask, -1) | _gaps(full.mask, -2)
+    what, spare = ("lines", 0) if full.mask.shape[1] == 1 else ("points", _SPARE * int(full.mask.sum()))
+    if int(gaps.sum()) > spare:
+        raise InputError(
+            f"expected a fully sampled scan, of which lines are removed; {int(gaps.sum())} {what} are missing between "
+            "others",
+            field="mask",
+        )
     mask = lines[None] & full.mask
     return replace(full, kspace=full.kspace * mask[:, None], mask=mask)
 
@@ -172,6 +186,12 @@ def with_maps(scan: Scan, full: Scan) -> Scan:
     """Estimate maps S of an undersampled scan by ESPIRiT; the reference is Σ conj(S_c) F*y_c, all lines of ``full``."""
     maps = find_maps(scan.kspace, scan.mask)
     return replace(scan, maps=maps, reference=(maps.conj() * ifft2c(full.kspace)).sum(1))
+
+
+def _gaps(mask: Tensor, axis: int) -> Tensor:
+    """Positions along an axis that were not sampled, between others that were, bool (slice, 1 or H, W)."""
+    count = mask.cumsum(axis)
+    return ~mask & (count > 0) & (count < count.amax(axis, keepdim=True))
 
 
 def _hash(name: str) -> float:
