@@ -1,9 +1,13 @@
-"""The learning rate of a training, by held-out lines of its validation scans; no reference is used.
+"""Learning rates of trainings, by held-out lines of their validation scans; no reference is used.
 
-    UPMRI_DATA=… python benchmarks/rates.py configs/brain/ssdu.yaml --passes 20000 [--rates 1e-3 2e-3 4e-3] [--factor 2]
+    UPMRI_DATA=… python benchmarks/rates.py configs/brain/{modl,varnet,ssdu}.yaml --passes 20000 [--only brain-ssdu …]
+                                            [--rates 1e-3 2e-3 4e-3] [--factor 2] [--work runs] [--device cuda]
+                                            [--out benchmarks/results/learning_rates.json]
 
-The grid grows while its best value is at an edge. Every rate has the same number of U-Net passes (or `--steps`). The
-scores are in RUN-rates/rates.json beside the output folder of the run, and an interrupted search continues.
+Every rate of a training has the same number of U-Net passes (or `--steps`), and the grid grows while its best value is
+at an edge. Scores are in WORK/NAME-rates/rates.json, and the same command continues an interrupted search: several
+processes with `--only` share the work, and one more without it writes all results into `--out`. Configurations may be
+JSON files of `train_all.py --write-json`.
 """
 
 from __future__ import annotations
@@ -12,47 +16,64 @@ import argparse
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import train_all
+from provenance import record
 from upmri.core.settings import build
 from upmri.methods.registry import find_method
-from upmri.training.config import read_config
+from upmri.training.config import TrainConfig, read_config
 from upmri.training.passes import steps_within
 from upmri.training.search import GrowingGrid, search_rate
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Search, and print the scores."""
+    """Search, print the scores and keep them."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("config", type=Path)
+    parser.add_argument("configs", type=Path, nargs="+")
+    parser.add_argument("--only", nargs="+", default=[], metavar="NAME", help="some of the trainings")
     parser.add_argument("--passes", type=int, default=20_000)
     parser.add_argument("--steps", type=int, help="instead of a number of passes, for networks that are not unrolled")
     parser.add_argument("--rates", type=float, nargs="+", default=[1e-3, 2e-3, 4e-3])
     parser.add_argument("--factor", type=float, default=2.0)
     parser.add_argument("--extensions", type=int, default=4)
-    parser.add_argument("--set", nargs="+", default=[], metavar="KEY=VALUE", help="changes to the configuration")
+    parser.add_argument("--work", type=Path, default=Path("runs"), help="folder of the trainings and prepared scans")
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--set", nargs="+", default=[], metavar="KEY=VALUE", help="changes to the configurations")
+    parser.add_argument("--out", type=Path, help="file of the results")
     given = parser.parse_args(arguments)
-    config = read_config(given.config, tuple(given.set))
+    known = [read_config(one) for path in given.configs for one in train_all.mappings(path, tuple(given.set))]
+    rows = [search(config, given) for config in known if not given.only or config.name in given.only]
+    if given.out is not None:
+        given.out.write_text(json.dumps({"rows": rows}, indent=1) + "\n")
+        record(given.out, device=given.device)
+
+
+def search(config: TrainConfig, given: argparse.Namespace) -> dict[str, Any]:
+    """The best rate of a training, and the scores of all that were tried."""
     kind = find_method(config.method).objective
     assert kind is not None, f"{config.method} has nothing to train"
-    objective = build(kind, config.objective, "objective")
-    steps = given.steps or steps_within(given.passes, objective, config.batch)
-    folder = Path(f"{config.output}-rates")
+    steps = given.steps or steps_within(given.passes, build(kind, config.objective, "objective"), config.batch)
+    folder = given.work / f"{config.name}-rates"
     short = replace(
         config, output=str(folder), steps=steps, warmup=max(1, steps // 10), validate_every=max(1, steps // 2),
-        save_every=max(1, steps // 2), calibrate=False, cache=config.cache or str(Path(config.output) / "cache"),
+        save_every=max(1, steps // 2), calibrate=False, cache=str(given.work / "cache"), device=given.device,
     )  # fmt: skip
     file = folder / "rates.json"
     known = {float(rate): score for rate, score in json.loads(file.read_text()).items()} if file.exists() else {}
+
+    def report(scores: dict[float, float]) -> None:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps(scores))
+        rate = list(scores)[-1]
+        print(f"{config.name}, {rate:.3g}: {scores[rate]:+.2f} dB over SENSE on held-out lines", flush=True)
+
     grid = GrowingGrid(tuple(given.rates), given.factor, given.extensions)
-    found = search_rate(short, grid, known=known, report=lambda scores: _report(file, dict(scores)))
-    print(f"rate: {found.rate:.3g}{'' if found.inside else ', at the edge of the grid'} ({steps} steps each)")
-
-
-def _report(file: Path, scores: dict[float, float]) -> None:
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(json.dumps(scores))
-    rate = list(scores)[-1]
-    print(f"{rate:.3g}: {scores[rate]:+.2f} dB over SENSE on held-out lines", flush=True)
+    found = search_rate(short, grid, known=known, report=lambda scores: report(dict(scores)))
+    edge = "" if found.inside else ", at the edge of the grid"
+    print(f"{config.name}: rate {found.rate:.3g}{edge} ({steps} steps each)", flush=True)
+    scores = {f"{rate:g}": round(score, 4) for rate, score in sorted(found.scores.items())}
+    return {"name": config.name, "rate": found.rate, "inside": found.inside, "steps": steps, "scores": scores}
 
 
 if __name__ == "__main__":

@@ -39,7 +39,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--write-json", type=Path, metavar="FILE", help="write all configurations as JSON and end")
     parser.add_argument("--alone", help=argparse.SUPPRESS)
     given = parser.parse_args(arguments)
-    known = [mapping for path in given.configs for mapping in _mappings(path, tuple(given.set))]
+    known = [mapping for path in given.configs for mapping in mappings(path, tuple(given.set))]
     plans = {config.name: config for config in (_placed(read_config(mapping), given) for mapping in known)}
     if given.write_json is not None:
         given.write_json.write_text(json.dumps(known, indent=1), "utf-8")
@@ -58,7 +58,8 @@ def main(arguments: list[str] | None = None) -> int:
         return sum(pool.map(lambda config: _train(config, given.out, words), todo))
 
 
-def _mappings(path: Path, changes: tuple[str, ...]) -> list[dict[str, Any]]:
+def mappings(path: Path, changes: tuple[str, ...]) -> list[dict[str, Any]]:
+    """Configurations of a YAML file, or of a JSON file of ``--write-json``."""
     if path.suffix == ".json":
         return [read_mapping(mapping, changes) for mapping in json.loads(path.read_text("utf-8"))]
     return [read_mapping(path, changes)]

@@ -1,6 +1,7 @@
 """Search of rates: the grid grows while the best value is at an edge, and held-out lines decide."""
 
 import importlib.util
+import json
 import math
 from pathlib import Path
 
@@ -82,16 +83,24 @@ def test_rates_are_scored_on_held_out_lines(config, monkeypatch):
 
 
 @pytest.mark.filterwarnings("ignore:.*phase-encoding lines are in no")
-def test_the_script_for_one_training(config, write, capsys):
-    path = Path(__file__).parents[2] / "benchmarks" / "rates.py"
-    spec = importlib.util.spec_from_file_location("rates", path)
+def test_the_script_for_several_trainings(config, write, tmp_path, monkeypatch, capsys):
+    folder = Path(__file__).parents[2] / "benchmarks"
+    monkeypatch.syspath_prepend(str(folder))
+    spec = importlib.util.spec_from_file_location("rates", folder / "rates.py")
     script = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(script)
-    plain = config(validation=config()["train"] | {"limit": 2})
-    options = [str(write(plain)), "--rates", "1e-3", "2e-3", "--extensions", "0", "--passes", "10"]
-    script.main(options)
-    first = capsys.readouterr().out
-    assert first.count("dB over SENSE") == 2
-    assert "(3 steps each)" in first  # of two slices, every second step with a second pass
-    script.main(options)
-    assert capsys.readouterr().out == first.splitlines()[-1] + "\n"  # nothing is trained again
+    plain = config(validation=config()["train"] | {"limit": 2}) | {"name": "first"}
+    plans = tmp_path / "plans.json"
+    plans.write_text(json.dumps([plain, plain | {"name": "second"}]))
+    options = [str(plans), "--rates", "1e-3", "2e-3", "--extensions", "0", "--passes", "10"]
+    options += ["--work", str(tmp_path / "work"), "--device", "cpu"]
+    script.main([*options, "--only", "first"])
+    out = capsys.readouterr().out
+    assert out.count("first, ") == out.count("dB over SENSE") == 2
+    assert "(3 steps each)" in out  # of two slices, every second step with a second pass
+    script.main([*options, "--out", str(tmp_path / "found.json")])
+    out = capsys.readouterr().out
+    assert out.count("second, ") == out.count("dB over SENSE") == 2  # the first is not trained again
+    rows = json.loads((tmp_path / "found.json").read_text())["rows"]
+    assert [row["name"] for row in rows] == ["first", "second"]
+    assert all(set(row["scores"]) == {"0.001", "0.002"} and not row["inside"] for row in rows)
