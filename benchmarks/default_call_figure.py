@@ -56,7 +56,7 @@ def picture(cpu: dict[str, Any]) -> None:
         axis.barh("upmri, default call", value, left=left, color=colour, label=name if value > 0.02 else None)
         left += value
     axis.barh("BART, ecalib + pics", seconds["BART"], color="0.6")
-    axis.barh("ten bare passes, fp32", seconds["bare passes"], color="0.8")
+    axis.barh("eight bare passes, fp32", seconds["bare passes"], color="0.8")
     axis.invert_yaxis()
     axis.set_xlabel("seconds, one slice of 320×320, 16 coils, 4×, two cores")
     axis.legend(fontsize=7, ncols=2)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import mean
 
-from published.certainty_tables import BOUNDS, DIAMETERS, DRAWS, LESIONS, RATIOS
-from published.methods_tables import BRAINS, GROUPS, OURS, RATES, SENSE, SHORT, entries, lead, value
+from published.certainty_tables import BOUNDS, DIAMETERS, DRAWS, LESIONS, MAPS, RATIOS
+from published.methods_tables import BRAINS, GROUPS, LEVERS, OURS, RATES, SENSE, SHORT, entries, lead, value
 from published.results import Results
 from published.scans_tables import (
     ADAPTED,
@@ -21,6 +21,8 @@ from published.scans_tables import (
 )
 
 ALL_RATES = (3.0, 4.0, 6.0, 8.0)
+# Methods that reconstruct all frames of a series together, without a network.
+OVER_TIME = ("tv-t", "llr", "l+s", "BART llr")
 
 
 def ends(values: Sequence[float]) -> list[float]:
@@ -37,22 +39,22 @@ def percent(values: Sequence[float]) -> list[float]:
 
 
 def ahead(
-    r: Results, kind: str, groups: Sequence[str] = GROUPS, ours: str = OURS, maps: str = "espirit"
+    r: Results, kind: str, groups: Sequence[str] = GROUPS, ours: str = OURS, rates: Sequence[float] = RATES
 ) -> list[float]:
     """Lead over the best method of a kind in every group and at every rate, least and largest."""
-    others = [name for name, trained in entries(r, maps).items() if trained == kind and not name.startswith("upmri")]
+    others = [name for name, trained in entries(r).items() if trained == kind and not name.startswith("upmri")]
     found = []
     for group in groups:
-        for rate in RATES:
-            known = [v for name in others if (v := value(r, name, group, rate, maps=maps)) is not None]
-            found.append(value(r, ours, group, rate, maps=maps) - max(known))
+        for rate in rates:
+            known = [v for name in others if (v := value(r, name, group, rate)) is not None]
+            found.append(value(r, ours, group, rate) - max(known))
     return ends(found)
 
 
-def level(r: Results) -> list[float]:
-    """At about equal cost, beside the best with full images: how far behind, and how far ahead."""
-    low, high = ahead(r, "full images", BRAINS, SHORT)
-    return [-low, high]
+def beside_full(r: Results) -> list[float]:
+    """Distance to the best with full images at about equal cost: behind and ahead at 4×, behind at 8× (least, most)."""
+    four, eight = (ahead(r, "full images", BRAINS, SHORT, (rate,)) for rate in RATES)
+    return [-four[0], four[1], -eight[1], -eight[0]]
 
 
 def gains(r: Results) -> list[float]:
@@ -81,9 +83,11 @@ def means_of_draws(r: Results) -> list[float]:
 
 
 def true_maps(r: Results) -> list[float]:
-    """Lead over `weighted-ssdu` with true maps at 8×: heads, hearts."""
-    found = [lead(r, "weighted-ssdu", group, 8.0, maps="exact")[0] for group in ("T1 head", "T2 head", "heart")]
-    return [min(found[:2]), found[2]]
+    """Lead over `weighted-ssdu` with true maps, least and largest: brains, hearts."""
+    found = []
+    for groups in (BRAINS, ("heart",)):
+        found += ends([lead(r, "weighted-ssdu", g, rate, maps="exact")[0] for g in groups for rate in RATES])
+    return found
 
 
 def trained(r: Results, entry: str, rates: Sequence[float]) -> list[float]:
@@ -108,19 +112,60 @@ def stepped(r: Results, later: str, earlier: str) -> list[float]:
     return ends(found)
 
 
-def wrong_inputs(r: Results) -> list[float]:
-    """Least lead of `upmri` with wrong inputs over `sense` with the right ones."""
+def shipped_less_last(r: Results) -> list[float]:
+    """Lead of the shipped weights over the last row of the table of steps, least and largest."""
     found = []
+    for group in BRAINS:
+        for rate in RATES:
+            last = r.one("steps.csv", "psnr mean", entry="upmri", group=group, acceleration=rate)
+            found.append(value(r, OURS, group, rate) - last)
+    return ends(found)
+
+
+def path_cost(r: Results) -> list[float]:
+    """What the path costs in short trainings, least and largest: table of steps, controlled experiment by group."""
+    steps = stepped(r, "ten cascades", "upmri")
+    rows = r.at("controlled.json", "endpoints")
+    cells = [-float(row["mean"]) for row in rows if row["name"] == "the path" and row["group"] != "all"]
+    return ends([*steps, *cells])
+
+
+def levers(r: Results) -> list[float]:
+    """Changes that gain more than 0.1 dB on held-out lines: least and largest mean gain over the seeds."""
+    gains: dict[str, list[float]] = {}
+    for row in r.at(LEVERS, "rows"):
+        gains.setdefault(row["variant"], []).append(row["held_out_gain"])
+    shipped = mean(gains["shipped"])
+    return ends([mean(found) - shipped for found in gains.values() if mean(found) - shipped > 0.1])
+
+
+def wrong_inputs(r: Results) -> list[float]:
+    """Changes of `upmri` by wrong inputs, least and largest; its least lead with them over `sense` with right ones."""
+    changes, leads = [], []
+    names = [name for name in r.distinct("robustness.csv", "entry") if name.startswith("upmri, ")]
     for group in ("T1 head", "T1 head, equispaced", "heart", "heart, equispaced"):
         for rate in RATES:
             where = {"group": group, "acceleration": rate}
-            sense = r.one("robustness.csv", "psnr mean", entry="sense", **where)
-            names = [name for name in r.distinct("robustness.csv", "entry") if name.startswith("upmri, ")]
-            found += [r.one("robustness.csv", "psnr mean", entry=name, **where) - sense for name in names]
-    return [min(found)]
+            sense, right = (r.one("robustness.csv", "psnr mean", entry=name, **where) for name in ("sense", OURS))
+            wrong = [r.one("robustness.csv", "psnr mean", entry=name, **where) for name in names]
+            changes += [psnr - right for psnr in wrong]
+            leads += [psnr - sense for psnr in wrong]
+    return [*ends(changes), min(leads)]
+
+
+def choices(r: Results) -> list[float]:
+    """Choice of weights for hearts: scans, those with `cardiac`, those with `brain`, and the largest loss of these."""
+    rows = [row for row in r.at("choice.json", "rows") if row["kind"] == "hearts"]
+    lost = [max(row["psnr"].values()) - row["psnr"]["brain"] for row in rows if row["small part"] == "brain"]
+    return [len(rows), len(rows) - len(lost), len(lost), max(lost)]
 
 
 # --- scans ------------------------------------------------------------------------------------------------------------
+
+
+def best_supervised(r: Results, rate: float) -> list[float]:
+    """The best method with full images on each scan, along the usual axis."""
+    return [max(means(r, scan, rate)[name] for name in SUPERVISED) for scan in SCANS]
 
 
 def over_trained(r: Results, ours: str, rates: Sequence[float], phase: str = "phase") -> list[float]:
@@ -179,6 +224,13 @@ def endpoint(r: Results, name: str) -> float:
     return next(float(row["mean"]) for row in rows if (row["name"], row["group"]) == (name, "all"))
 
 
+def of_two_people(r: Results) -> list[int]:
+    """Scans of the controlled experiment in groups of two people, and all scans."""
+    rows = [row for row in r.at("controlled.json", "endpoints") if row["name"] == "the loss"]
+    few = sum(row["scans"] for row in rows if row["people"] == 2)
+    return [few, next(row["scans"] for row in rows if row["group"] == "all")]
+
+
 def adapted_up_to_six(r: Results) -> list[float]:
     """Least and largest mean gain of adaptation at 3×, 4× and 6×, along the usual axis."""
     return ends([mean(cell) for cells in adaptation_gains(r).values() for cell in cells])
@@ -233,6 +285,19 @@ def cine_lead(r: Results, other: str) -> list[float]:
     return ends([cine_cell(r, "cine", *at)[0] - cine_cell(r, other, *at)[0] for at in cells])
 
 
+def cine_over_best(r: Results) -> list[float]:
+    """Lead of `cine` over the best other method over time in each column, least and largest: all pixels, the heart."""
+    found: list[float] = []
+    for key in range(2):
+        leads = []
+        for rate in (8, 12):
+            for pattern in range(2):
+                others = [cine_cell(r, name, rate, pattern)[key] for name in OVER_TIME]
+                leads.append(cine_cell(r, "cine", rate, pattern)[key] - max(others))
+        found += ends(leads)
+    return found
+
+
 def cine_series(r: Results, other: str) -> list[float]:
     """Lead of `cine` in the series with variable density."""
     found = []
@@ -280,6 +345,13 @@ def below(r: Results) -> list[float]:
     return percent(ends(found))
 
 
+def kept_at_equal_cost(r: Results) -> list[float]:
+    """Contrast of real lesions that is kept at 4×, 6× and 8×: short training; others without full images; shipped."""
+    others = [[r.at(LESIONS, "real", name, rate, "kept") for name in WITHOUT] for rate in ("4", "6", "8")]
+    short, shipped = ([r.at(LESIONS, "real", name, rate, "kept") for rate in ("4", "6", "8")] for name in (SHORT, OURS))
+    return [*short, *(end for values in others for end in ends(values)), *shipped]
+
+
 def counts(r: Results) -> list[int]:
     """Real lesions, slices, synthetic ones, slices."""
     slices = [len(r.at(LESIONS, "slices", kind)) for kind in ("real", "synthetic")]
@@ -292,6 +364,12 @@ def off_confidence(r: Results) -> list[float]:
     levels = ("0.8", "0.9", "0.95")
     found = [r.one(BOUNDS, f"lines {level}", name="all", maps="both") - float(level) for level in levels]
     return percent([max(map(abs, found))])
+
+
+def bounds_at_eight(r: Results) -> list[float]:
+    """Share of bounds of 90 % on PSNR that hold at 8×, by kind and maps, least and largest, in %."""
+    where = [{"name": f"{kind}, 8×", "maps": maps} for kind in ("brains", "hearts") for maps in MAPS]
+    return percent(ends([r.one(BOUNDS, "psnr 0.9", **at) for at in where]))
 
 
 def whole(r: Results, key: str) -> float:
