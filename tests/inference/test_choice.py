@@ -10,7 +10,7 @@ import torch
 import upmri
 from upmri import InputError
 from upmri.inference import choice
-from upmri.inference.choice import build_method, complete
+from upmri.inference.choice import build_method, candidates, complete
 from upmri.learning.held_out import gain_over_sense
 from upmri.learning.preference import choose, errors_by_unit, lead
 from upmri.methods import Learned, find_method
@@ -91,6 +91,15 @@ def test_weights_by_name_file_or_loaded(scan, models, given):
     assert facts == {}
 
 
+def test_a_loaded_prior_is_used_as_it_is(scan):
+    prior = upmri.prior("brain")
+    assert complete(build_method("upmri", model=prior), Problem.from_scan(scan))[0].prior is prior
+    elsewhere = prior.to("meta")  # no weights are moved to look at their facts
+    method = build_method("upmri", model=elsewhere)
+    assert candidates(method) == ("brain",)
+    assert next(elsewhere.parameters()).device.type == "meta"
+
+
 def test_methods_without_weights_are_complete(scan):
     method = Sense()
     assert complete(method, Problem.from_scan(scan)) == (method, {})
@@ -131,7 +140,7 @@ def counted(monkeypatch):
     calls = []
 
     def count(network, problem):
-        calls.append(next(name for name in available("upmri") if load_prior(name).network is network))
+        calls.append(next(name for name in available("upmri") if load_prior(name, shared=True).network is network))
         return mean_image(network, problem)
 
     monkeypatch.setattr(choice, "mean_image", count)

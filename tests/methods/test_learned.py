@@ -152,7 +152,7 @@ def test_weights_of_another_method_are_refused(scan, models, method, owner):
             kind(model=load_prior(models[stranger])).reconstruct(problem)
         assert error.value.field == "model"
     completed, facts = complete(kind(model=str(models[owner])), problem)
-    assert completed == kind(model=load_prior(models[owner]))
+    assert completed == kind(model=load_prior(models[owner], shared=True))
     assert facts == {}
 
 

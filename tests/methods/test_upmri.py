@@ -318,7 +318,7 @@ def test_the_mean_over_mirror_images(scan, model):
 
 def test_the_gain_on_held_out_lines_is_a_result(scan, model):
     """Of the first slice, with which the weights are chosen."""
-    problem, prior = Problem.from_scan(scan[0]), load_prior(model)
+    problem, prior = Problem.from_scan(scan[0]), load_prior(model, shared=True)
     gain = gain_over_sense(partial(mean_image, prior.network), problem)
     assert recon(scan, model, check=True).settings["held_out_gain"] == pytest.approx(gain, abs=0.01)
     completed, facts = complete(Upmri(model=str(model)), problem, check=True)

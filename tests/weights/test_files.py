@@ -79,10 +79,47 @@ def test_an_objective_with_everything_changed_is_read_back(tmp_path):
 def test_the_same_file_is_read_once_and_a_new_one_again(tmp_path):
     path = tmp_path / "x.safetensors"
     save_weights(path, tensors(OBJECTIVE), "upmri", OBJECTIVE, {})
-    first = load_prior(path)
-    assert load_prior(str(path)) is first
+    first = load_prior(path, shared=True)
+    assert load_prior(str(path), shared=True) is first
     save_weights(path, tensors(OBJECTIVE, seed=1), "upmri", OBJECTIVE, {"name": "newer"})
     assert load_prior(path).digest != first.digest
+
+
+def devices(prior):
+    return {tensor.device.type for tensor in prior.network.state_dict().values()}
+
+
+def test_a_loaded_prior_stays_on_its_device(good):
+    """On another one a copy is used, the same each time."""
+    own = upmri.prior(good)
+    there = load_prior(own, "meta", shared=True)
+    assert (devices(own), devices(there)) == ({"cpu"}, {"meta"})
+    assert load_prior(own, "meta", shared=True).network is there.network
+    assert load_prior(own, shared=True) is own
+    assert (there.digest, there.source, there.objective) == (own.digest, own.source, own.objective)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_the_copy_on_another_device_has_the_weights_as_they_are_now(good):
+    own = upmri.prior(good)
+    first = load_prior(own, "cuda", shared=True)
+    with torch.no_grad():
+        own.network.log_damping.add_(1)
+    again = load_prior(own, "cuda:0", shared=True)
+    assert again.network is first.network
+    assert again.network.log_damping.item() == own.network.log_damping.item()
+
+
+def test_a_prior_of_the_user_shares_nothing_with_those_of_others(good):
+    one, shared = upmri.prior(good), load_prior(good, shared=True)
+    before = one.network.log_damping.clone()
+    with torch.no_grad():
+        one.network.log_damping.add_(1)
+    one.to("meta")
+    for other in (shared, upmri.prior(good), upmri.prior(shared)):
+        assert devices(other) == {"cpu"}
+        assert torch.equal(other.network.log_damping, before)
+        assert not other.network.training
 
 
 def test_the_shipped_weights_can_be_read():

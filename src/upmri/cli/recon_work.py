@@ -80,7 +80,7 @@ class ReconWork:
         facts = {key: value for key, value in asdict(self).items() if key not in _NOT_CONTENT}
         model = self.settings.get("model")
         names = available(self.method) if model is None else (model,)
-        facts["weights"] = sorted(load_prior(name).digest for name in names)
+        facts["weights"] = sorted(load_prior(name, shared=True).digest for name in names)
         facts["files"] = [None if name is None else content.digest(name) for name in self._files]
         facts["version"] = __version__
         for name in _FILES:

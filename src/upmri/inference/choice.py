@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import fields, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from upmri.core.errors import InputError
@@ -57,7 +58,7 @@ def candidates(method: Method) -> tuple[str, ...]:
     if not isinstance(method, Learned):
         return ()
     if method.model is not None:
-        return (load_prior(method.model).source,)
+        return (_loaded(method.model).source,)
     names = available(method.name)
     if len(names) > 1 and not isinstance(method, Upmri):
         raise InputError(f"choose weights of {method.name}: {', '.join(names)}", field="model")
@@ -101,7 +102,7 @@ def _with_weights(method: Learned, problem: Problem) -> tuple[Learned, dict[str,
     if method.model is None:
         priors = load_available(method.name, problem.device)
     else:
-        priors = [load_prior(method.model, problem.device)]
+        priors = [load_prior(method.model, problem.device, shared=True)]
     comparable = isinstance(method, Upmri) and problem.operator.mask is not None
     if not priors or (len(priors) > 1 and not comparable):
         names = ", ".join(prior.source for prior in priors) or "none are available"
@@ -130,9 +131,14 @@ def _check_weights(method: Learned) -> None:
                 field="model",
             )
         return
-    prior = load_prior(method.model)
+    prior = _loaded(method.model)
     if prior.method != owner:
         raise InputError(f"{method.model} has weights of {prior.method}, expected some of {owner}", field="model")
+
+
+def _loaded(model: str | Path | Prior) -> Prior:
+    """Load weights to look at their facts; a loaded prior stays on its device."""
+    return model if isinstance(model, Prior) else load_prior(model, shared=True)
 
 
 def _check_coils(prior: Prior, problem: Problem) -> None:

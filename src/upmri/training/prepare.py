@@ -243,7 +243,7 @@ def _make(job: _Job, file: Path) -> bool:
 
 @torch.no_grad()
 def _refined(problem: Problem, model: str) -> Problem:
-    network = Upmri(model=load_prior(model)).prior.network
+    network = Upmri(model=load_prior(model, shared=True)).prior.network
     return refine_maps(problem, mean_image(network, problem))
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 import math
+import weakref
 from collections.abc import Mapping
 from dataclasses import asdict
 from functools import lru_cache
@@ -12,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from upmri.core.errors import InputError
 from upmri.core.regular import open_regular
@@ -25,10 +27,22 @@ from upmri.weights.card import FORMATS, MAX_HEADER, read_header, shorten
 from upmri.weights.catalogue import available, find_weights, warn_of_skipped
 
 MAX_BYTES = 1 << 30
+# Copies of networks on other devices than their own, which keep what was made for them there, such as recorded passes.
+_elsewhere: weakref.WeakKeyDictionary[nn.Module, dict[torch.device, nn.Module]] = weakref.WeakKeyDictionary()
 
 
-def load_prior(model: str | Path | Prior, device: torch.device | str = "cpu") -> Prior:
-    """Load weights by name or file; the same file is read once. A loaded prior is moved to the device.
+def load_prior(model: str | Path | Prior, device: torch.device | str = "cpu", *, shared: bool = False) -> Prior:
+    """Load weights by name or file; the same file is read once.
+
+    Parameters
+    ----------
+    model
+        Name, file, or a loaded prior.
+    device
+        Device of the weights. A loaded prior stays where it is.
+    shared
+        Whether to return the module that all such calls have in common, which must not be changed: of a loaded prior
+        itself, or its copy on another device. Otherwise the module is a new one, which may be moved and trained.
 
     Examples
     --------
@@ -37,19 +51,34 @@ def load_prior(model: str | Path | Prior, device: torch.device | str = "cpu") ->
     >>> prior.method
     'upmri'
     """
+    if not shared:
+        return copy.deepcopy(load_prior(model, device, shared=True))
     if isinstance(model, Prior):
-        return model.to(device)
+        return _on(model, torch.empty(0, device=device).device)
     path = find_weights(model).resolve()
     state = path.stat()
     return _load(path, str(model), state.st_mtime_ns, state.st_size, str(device))
 
 
+def _on(model: Prior, device: torch.device) -> Prior:
+    """Return the prior with its network on a device: itself if it is there."""
+    network = model.network
+    if all(tensor.device == device for tensor in (*network.parameters(), *network.buffers())):
+        return model
+    copies = _elsewhere.setdefault(network, {})
+    if device not in copies:
+        copies[device] = copy.deepcopy(network).to(device).requires_grad_(False)
+    for kept, now in zip(copies[device].state_dict().values(), network.state_dict().values(), strict=True):
+        kept.copy_(now)  # it may have changed
+    return model.with_network(copies[device])
+
+
 def load_available(method: str, device: torch.device | str = "cpu") -> list[Prior]:
-    """Load all available weights for a method; a file that cannot be used is left out with a warning."""
+    """Load all available weights for a method, shared; a file that cannot be used is left out with a warning."""
     priors = []
     for name in available(method):
         try:
-            priors.append(load_prior(name, device))
+            priors.append(load_prior(name, device, shared=True))
         except InputError as error:
             warn_of_skipped(str(error))
     return priors

@@ -110,9 +110,9 @@ def facts(entry: Entry) -> dict[str, Any]:
     """Return all that determines the images of an entry: its settings, and weights by the hash of their content."""
     values = {"method": entry.method, **entry.settings, "noise_factor": entry.noise_factor, "maps_off": entry.maps_off}
     if "model" in entry.settings:
-        values["model"] = load_prior(expanded(entry.settings)["model"]).digest
+        values["model"] = load_prior(expanded(entry.settings)["model"], shared=True).digest
     elif choice := available(entry.method):
-        values["model"] = sorted(load_prior(name).digest for name in choice)
+        values["model"] = sorted(load_prior(name, shared=True).digest for name in choice)
     return values
 
 
