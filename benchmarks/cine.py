@@ -46,6 +46,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "BART llr": {},
     "cine": {},
 }
+PICTURED = ("upmri", "tv-t", "llr", "BART llr", "cine")
 # λ of BART's `pics -R L`, with its own scale of the data, by acceleration: the best of `--part val --tune`.
 BART = {8.0: 0.002, 12.0: 0.001}
 TRIED = (0.0005, 0.001, 0.002, 0.004, 0.008)
@@ -204,7 +205,7 @@ def main() -> None:
             record(given.output, ["cardiac", given.model or "cine"], given.device)
         if given.picture is not None and rate == given.rates[0]:
             assert made[0].reference is not None
-            profile_picture(kept, made[0].reference, given.picture)
+            profile_picture({name: kept[name] for name in PICTURED if name in kept}, made[0].reference, given.picture)
 
 
 if __name__ == "__main__":
