@@ -202,6 +202,19 @@ def test_one_coil_is_refused_by_weights_from_many(models):
     assert upmri.reconstruct(scan, "modl", model=models("one", 1), device="cpu").image.isfinite().all()
 
 
+def test_weights_from_many_coils_are_left_out_for_one_coil(models):
+    """By a method that compares weights, and by one that does not, where others suit."""
+    scan = upmri.simulate(IMAGES[:1], coils=1, acceleration=2)
+    models("many")
+    models("one", 1)
+    assert upmri.reconstruct(scan, "modl", device="cpu").settings["model"] == "one"
+    with pytest.raises(InputError, match="has one coil, and brain was trained on scans of 16"):
+        upmri.reconstruct(scan, device="cpu")
+    own, card = load_prior("brain"), {"data": {"coils": 1}}
+    save_weights(models("one", 1).with_name("mine.safetensors"), own.network.state_dict(), "upmri", own.objective, card)
+    assert upmri.reconstruct(scan, device="cpu").settings["model"] == "mine"
+
+
 def test_few_calibration_lines_are_no_obstacle(models):
     bare = replace(upmri.simulate(IMAGES[:1], coils=4, acceleration=2, acs=2), maps=None)
     models("heads")

@@ -71,7 +71,8 @@ def complete(
     """Return the method with its weights loaded on the problem's device, and facts about it.
 
     Without a model, ``upmri`` compares the available weights on held-out lines of a small part of the problem
-    (:mod:`upmri.learning.preference`), where its operator has lines. The first available weights are the usual ones
+    (:mod:`upmri.learning.preference`), where its operator has lines. Weights from scans of many coils are left out for
+    a scan of one coil; if there are no others, that is an error. The first available weights are the usual ones
     (``brain``); others replace them only if they predict these lines better, beyond 1.5 standard errors. The fact
     ``held_out_lead`` has the lead of the chosen weights over each of the others, in dB. Other methods take their only
     available weights.
@@ -100,15 +101,21 @@ def _adapted(method: Upmri, facts: dict[str, Any], problem: Problem, progress: b
 
 def _with_weights(method: Learned, problem: Problem) -> tuple[Learned, dict[str, Any]]:
     if method.model is None:
-        priors = load_available(method.name, problem.device)
+        found = load_available(method.name, problem.device)
+        priors = [prior for prior in found if _suits(prior, problem)] or found
     else:
         priors = [load_prior(method.model, problem.device, shared=True)]
+    for prior in priors:
+        if not _suits(prior, problem):
+            raise InputError(
+                f"has one coil, and {prior.source} was trained on scans of {training_coils(prior.card)}; use a "
+                "classical method (sense, l1-wavelet), or train on scans of one coil",
+                field="kspace",
+            )
     comparable = isinstance(method, Upmri) and problem.operator.mask is not None
     if not priors or (len(priors) > 1 and not comparable):
         names = ", ".join(prior.source for prior in priors) or "none are available"
         raise InputError(f"choose weights of {method.name}: {names}", field="model")
-    for prior in priors:
-        _check_coils(prior, problem)
     if len(priors) == 1:
         return replace(method, model=priors[0]), {}
     errors = errors_by_unit([partial(mean_image, for_inference(prior.network)) for prior in priors], problem)
@@ -141,11 +148,7 @@ def _loaded(model: str | Path | Prior) -> Prior:
     return model if isinstance(model, Prior) else load_prior(model, shared=True)
 
 
-def _check_coils(prior: Prior, problem: Problem) -> None:
-    trained = training_coils(prior.card)
-    if isinstance(problem.operator, SenseOperator) and problem.operator.maps.shape[1] == 1 < trained:
-        raise InputError(
-            f"has one coil, and {prior.source} was trained on scans of {trained}; use a classical method (sense, "
-            "l1-wavelet), or train on scans of one coil",
-            field="kspace",
-        )
+def _suits(prior: Prior, problem: Problem) -> bool:
+    """Whether the weights may be used: a scan of one coil needs weights of such scans."""
+    operator = problem.operator
+    return not (isinstance(operator, SenseOperator) and operator.maps.shape[1] == 1 < training_coils(prior.card))
