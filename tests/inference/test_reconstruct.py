@@ -141,6 +141,17 @@ def test_the_gain_over_sense_is_measured_on_the_first_slice_when_asked(small):
     assert "held_out_gain" not in upmri.reconstruct(first, "l1-wavelet", steps=20).settings
 
 
+@pytest.mark.parametrize(("method", "settings"), [("upmri", {}), ("l1-wavelet", {"steps": 5})])
+def test_the_first_slice_decides_whatever_is_reconstructed_with_it(small, method, settings):
+    facts = []
+    for scans in ([small], [small[0]], [small[0], small[1]]):
+        session = Session(build_method(method, **settings), CPU, seed=0, check=True)
+        session(*scans)
+        facts.append(session.facts)
+    assert facts[0] == facts[1] == facts[2]
+    assert facts[0]["held_out_gain"] != 0
+
+
 @pytest.mark.parametrize(
     ("name", "settings", "field"),
     [

@@ -65,6 +65,8 @@ def reconstruct(
     check
         Whether to measure the gain over SENSE on held-out lines of the first slice, in dB: the entry ``held_out_gain``
         of the result's settings. Below 0 the scan is unlike the training data. It takes eight more reconstructions.
+        With ``adapt`` the lines are those of the slices that the weights are adapted to; with methods over time, of the
+        first series.
     seed
         Random seed of every slice, so that a slice alone gives the same image as within its volume.
     device

@@ -30,8 +30,8 @@ _MOST_SLICES, _MOST_BYTES = 16, 1 << 30
 class Session:
     """A method at work on the slices of one scan: its weights are chosen, and adapted if it does, once, and kept.
 
-    That is done with slices spread over the scan where :meth:`begin` can read them, otherwise with the first slices
-    that have samples.
+    Weights are adapted to slices spread over the scan where :meth:`begin` can read them. Otherwise the first slice that
+    has samples is used, or, by methods over time, the first series.
 
     Parameters
     ----------
@@ -42,11 +42,11 @@ class Session:
     seed
         Random seed of every slice.
     check
-        Whether to measure the gain over SENSE on held-out lines of the first slices.
+        Whether to measure the gain over SENSE on held-out lines of these slices.
     progress
         Whether to show a bar while weights are adapted.
     facts
-        Facts about the choice of weights and the gain; None before the first slices.
+        Facts about the choice of weights and the gain; None before the first slice.
     findings
         What was wrong with the slices so far.
     """
@@ -125,7 +125,9 @@ class Session:
             self.findings.check_maps(problem)
         self.findings.check_sampling(problem)
         if self.facts is None:
-            self._complete(problem)
+            # Of the first slice alone: how many there are depends on the memory of the device.
+            alone = self.method.dynamic or len(problem) == 1
+            self._complete(problem if alone else problem.take([0], problem.seeds[:1]))
         with stage("other"):
             return in_units_of_the_data(self.method(problem), problem)
 
