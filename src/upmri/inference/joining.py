@@ -11,15 +11,17 @@ from torch import Tensor
 
 from upmri.core.bounds import Bounds
 from upmri.core.scan import Reconstruction
+from upmri.physics.maps import named
 
 _BY_SLICE = ("empty_slices", "normalised_maps")
+_WORDS = ("recognised", "maps_from")
 
 
 def join_reconstructions(parts: Sequence[Reconstruction]) -> Reconstruction:
     """Return the reconstruction of all slices, with the settings that one reconstruction of the scan would have.
 
-    Choice of weights and gains are those of the first part. Numbers of slices count from the first slice of all, and
-    the quality of the maps is that of the worst part.
+    Choice of weights and gains are those of the first part. Numbers of slices count from the first slice of all, the
+    quality of the maps is that of the worst part, and what was found in any part is named.
     """
     first = parts[0]
     settings: dict[str, Any] = dict(first.settings)
@@ -35,7 +37,12 @@ def join_reconstructions(parts: Sequence[Reconstruction]) -> Reconstruction:
     rated = [part.settings for part in parts if "maps_unexplained" in part.settings]
     if rated:
         worst = max(rated, key=lambda found: found["maps_unexplained"])
-        settings |= {key: worst[key] for key in ("maps_from", "maps_unexplained", "maps_quality") if key in worst}
+        settings |= {key: worst[key] for key in ("maps_unexplained", "maps_quality") if key in worst}
+    for key in _WORDS:
+        words = [word for part in parts if key in part.settings for word in part.settings[key].split(", ")]
+        settings |= {key: named(words)} if words else {}
+    lines = [part.settings["calibration_lines"] for part in parts if "calibration_lines" in part.settings]
+    settings |= {"calibration_lines": min(lines)} if lines else {}
     bounds = [part.bounds for part in parts if part.bounds is not None]
     frames = [frame for part in parts for frame in part.meta.get("frames", ())]  # those of a part are its own
     return replace(
