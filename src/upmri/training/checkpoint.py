@@ -20,12 +20,15 @@ import torch
 from torch import Tensor, nn
 
 from upmri.core.errors import InputError
+from upmri.core.legacy import rename_old_keys
 from upmri.formats import atomic
 from upmri.training.config import TrainConfig
 from upmri.training.muon import moments_of
 
 # Settings that may change when a run is resumed.
 _FREE = {"output", "cache", "workers", "resident", "device", "tensorboard", "log_every", "validate_every", "save_every"}
+# Settings that earlier versions had not, and what these did: with that value they are in no checkpoint.
+_LATER = {"keep": "last", "calibrate": True, "optimiser": "adamw"}
 _LOCK = ".lock"  # stays in a folder that is used
 CACHE = "cache"
 """Name of the folder in that of a run for its prepared slices, where the configuration names no other."""
@@ -127,16 +130,18 @@ def check(folder: Path, resume: bool, file: Path | None = None) -> None:
 def fingerprint(config: TrainConfig, slices: str) -> str:
     """Return settings and names of slices, as text, that must be the same when a run is resumed."""
     facts = {key: value for key, value in asdict(config).items() if key not in _FREE}
-    if config.keep == "last":  # as in checkpoints of versions without this setting
-        del facts["keep"]
-    if config.calibrate:
-        del facts["calibrate"]
-    if config.optimiser == "adamw":
-        del facts["optimiser"]
+    facts = {key: value for key, value in facts.items() if key not in _LATER or value != _LATER[key]}
     for data in (facts["train"], facts["validation"]):
         if data is not None and not data["redraw"]:
             del data["redraw"]
     return json.dumps(facts | {"slices": hashlib.sha256(slices.encode()).hexdigest()}, sort_keys=True)
+
+
+def refuse_changes(path: Path, before: str, now: str) -> None:
+    """Refuse to continue the run of a checkpoint whose fingerprint differs; the message names what changed."""
+    changed = changes(_LATER | rename_old_keys(json.loads(before)), _LATER | json.loads(now))
+    if changed:
+        raise InputError(f"the configuration or the data changed since the run began: {'; '.join(changed)}", path=path)
 
 
 def changes(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
@@ -172,24 +177,37 @@ def save_state(
         stage.write_bytes(serialise(plain, metadata={"facts": json.dumps(facts)}))
 
 
-def load_state(path: Path, network: nn.Module, copies: Copies, optimiser: torch.optim.AdamW) -> dict[str, Any]:
-    """Read the state into network, copies and optimiser; return the facts."""
+def read_facts(path: Path) -> dict[str, Any]:
+    """Read the facts alone."""
+    with _opened(path) as file:
+        try:
+            facts: dict[str, Any] = json.loads(file.metadata()["facts"])
+        except (TypeError, LookupError) as error:
+            raise InputError("not the state of a training; choose another output", path=path) from error
+    return facts
+
+
+def _opened(path: Path) -> Any:
     from safetensors import SafetensorError, safe_open
 
     try:
-        opened = safe_open(path, framework="pt")
+        return safe_open(path, framework="pt")
     except SafetensorError as error:
         raise InputError(f"damaged ({error}); remove it or choose another output", path=path) from error
-    with opened as file:
+
+
+def load_state(path: Path, network: nn.Module, copies: Copies, optimiser: torch.optim.AdamW) -> dict[str, Any]:
+    """Read the state into network, copies and optimiser; return the facts."""
+    facts = read_facts(path)
+    with _opened(path) as file:
         wanted = {
             f"{kind}.{name}": list(p.shape)
             for name, p in network.named_parameters()
             for kind in ("network", *copies, *moments_of(optimiser, p))
         }
         found = {name: file.get_slice(name).get_shape() for name in file.keys()}  # noqa: SIM118
-        if wanted != found or "facts" not in (file.metadata() or {}):
-            raise InputError("belongs to another network; remove it or choose another output", path=path)
-        facts: dict[str, Any] = json.loads(file.metadata()["facts"])
+        if wanted != found:
+            raise InputError("has the state of another network; choose another output", path=path)
         with torch.no_grad():
             for name, parameter in network.named_parameters():
                 parameter.copy_(file.get_tensor(f"network.{name}"))

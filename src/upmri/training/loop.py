@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import time
 from collections.abc import Mapping
@@ -14,7 +13,6 @@ import torch
 from torch import Tensor, nn
 
 from upmri.core.errors import InputError
-from upmri.core.legacy import rename_old_keys
 from upmri.core.progress import bar
 from upmri.formats import atomic
 from upmri.methods.base import Objective
@@ -131,13 +129,10 @@ class _Run:
         self.step, seconds, passes = 0, 0.0, 0
         self.recent: list[Tensor] = []  # loss and norm of the gradient in the steps since the last line of the log
         if self.state_file.exists():
+            checkpoint.refuse_changes(
+                self.state_file, checkpoint.read_facts(self.state_file)["config"], self.fingerprint
+            )
             facts = checkpoint.load_state(self.state_file, self.network, self.copies, self.optimiser)
-            changed = checkpoint.changes(rename_old_keys(json.loads(facts["config"])), json.loads(self.fingerprint))
-            if changed:
-                raise InputError(
-                    f"the configuration or the data changed since the run began: {'; '.join(changed)}",
-                    path=self.state_file,
-                )
             self.step, seconds, passes = facts["step"], facts["seconds"], facts.get("passes", 0)
             self.recent = [torch.tensor(pair, device=process.device) for pair in facts.get("recent", ())]
             self.kept = facts.get("kept")
