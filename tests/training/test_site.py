@@ -8,6 +8,7 @@ import torch
 
 import upmri
 from upmri.core.errors import InputError
+from upmri.methods import find_method
 from upmri.methods.upmri_objective import UpmriObjective
 from upmri.training import site
 from upmri.training.interrupt import TrainingInterrupted
@@ -135,6 +136,15 @@ def test_a_file_that_is_no_scan_is_left_out(folder, begin, tmp_path):
     assert load_prior(path).card["data"]["slices"] == 4
     with pytest.raises(InputError):
         adapt(tmp_path / "notes.txt", begin=begin, output=tmp_path / "other.safetensors")
+
+
+def test_weights_of_another_method_are_refused(folder, tmp_path):
+    objective = find_method("modl").objective(unrolls=1, layers=3, width=8)
+    path = save_weights(tmp_path / "modl.safetensors", objective.network().state_dict(), "modl", objective, {})
+    with pytest.raises(InputError, match="has weights of modl, expected some of upmri") as error:
+        adapt(folder, begin=path, output=tmp_path / "site.safetensors")
+    assert error.value.field == "begin"
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_wrong_input(folder, begin, tmp_path):

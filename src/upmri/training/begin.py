@@ -34,10 +34,14 @@ def trained_method(config: TrainConfig) -> tuple[type[Learned], Objective]:
     if method.objective is None or not issubclass(method, Learned):
         raise InputError(f"{config.method!r} has nothing to train", field="method")
     settings = config.objective
-    if config.begin is not None and isinstance(settings, dict):
+    if config.begin is not None:
         card = read_card(config.begin)
+        if card.get("method") != config.method:  # its network may have the same shape
+            raise InputError(
+                f"{config.begin} has weights of {card.get('method')}, expected some of {config.method}", field="begin"
+            )
         theirs = card.get("objective")
-        if card.get("method") == config.method and isinstance(theirs, dict):
+        if isinstance(settings, dict) and isinstance(theirs, dict):
             settings = theirs | settings
     return method, build(method.objective, settings, "objective")
 
@@ -47,13 +51,8 @@ def first_network(config: TrainConfig, objective: Objective, process: Process) -
     torch.manual_seed(config.seed)
     network = objective.network()
     if config.begin is not None:
-        known = load_prior(config.begin)
-        if known.method != config.method:  # its network may have the same shape
-            raise InputError(
-                f"{config.begin} has weights of {known.method}, expected some of {config.method}", field="begin"
-            )
         try:
-            objective.begin(network, known.network)
+            objective.begin(network, load_prior(config.begin, shared=True).network)
         except RuntimeError as error:
             raise InputError(
                 f"{config.begin} has another network than the objective describes; leave out its settings, "

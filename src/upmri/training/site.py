@@ -30,7 +30,6 @@ from upmri.training.config import DataConfig, TrainConfig
 from upmri.training.loop import train
 from upmri.weights.card import read_header
 from upmri.weights.catalogue import find_weights
-from upmri.weights.files import load_prior
 
 Scans = str | Path | Scan | Tensor | NDArray[Any]
 """A file, a folder of files, a scan, or its k-space."""
@@ -144,7 +143,7 @@ def _training(
         name=output.stem,
         about=f"Adapted from {start} to {len(others)} undersampled scans; {len(back)} more were kept back.",
         begin=str(begin),
-        objective=asdict(load_prior(begin).objective) | {"supervised": False, "split": asdict(ADAPTATION_SPLIT)},
+        objective={"supervised": False, "split": asdict(ADAPTATION_SPLIT)},  # the others are those of the weights
         train=DataConfig(scans=tuple(map(str, others))),
         validation=DataConfig(scans=tuple(map(str, back)), limit=_MOST_SLICES),
         steps=steps,
