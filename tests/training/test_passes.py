@@ -49,6 +49,16 @@ def test_the_count_is_that_of_the_unets(method, backbone):
     assert passes_per_slice(objective) == 3 * EVALUATIONS[method, backbone]
 
 
+def test_every_frame_of_a_series_counts_for_each_cascade():
+    objective, frames = find_method("cine").objective(cascades=3, width=4), 4
+    network, seen = objective.network().train(), []
+    network.network.register_forward_hook(lambda *_: seen.append(frames))
+    counter = PassCounter(network)
+    scan = simulate(image((32, 32)).expand(frames, -1, -1).clone(), 2, 2)
+    objective.loss(network, Problem.from_scans([scan], frames=frames))
+    assert counter.total == sum(seen) == frames * 3
+
+
 def test_the_path_needs_a_second_pass_in_some_steps():
     kind = find_method("upmri").objective
     assert passes_per_slice(kind(cascades=2, width=4, path_every=0)) == 2

@@ -72,7 +72,8 @@ class Dynamic(nn.Module):
         periodic: bool = True,
     ) -> None:
         super().__init__()
-        self.cascades, self.periodic = cascades, periodic
+        self.cascades = self.passes = cascades
+        self.periodic = periodic
         self.network = TimeUNet(width, outputs=3)
         self.log_damping, self.log_low_rank = log_parameter(damping), log_parameter(low_rank)
         self._cascades: dict[int, _Cascade] = {}  # by the number of frames; no submodules, as they share the U-Net
