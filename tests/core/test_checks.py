@@ -4,7 +4,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from upmri.core.checks import at_least, fraction, in_range, one_of, positive
+from upmri.core.checks import at_least, fraction, in_range, one_of, positive, shares
 from upmri.core.errors import InputError
 
 CHECKS = {
@@ -12,6 +12,11 @@ CHECKS = {
     "at_least": (lambda s: at_least(s, 1, "x"), (1, 2.5, math.inf), (0, -1, math.nan, "1", False)),
     "positive": (lambda s: positive(s, "x"), (1e-30, 1, math.inf), (0, -0.0, -1, math.nan, None)),
     "fraction": (lambda s: fraction(s, "x"), (0.5, 1e-9, np.float32(0.1)), (0, 1, -0.1, 1.1, math.nan, "half")),
+    "shares": (
+        lambda s: shares(s, "x"),
+        ((0, 1), (0.2, 0.2), [0.0, 0.5]),
+        ((0.5, 0.2), (-0.1, 0.2), (0.2, 1.1), (math.nan, 0.5), (0.1, math.nan), (0.1,), 0.5, "ab", ("0", "1")),
+    ),
     "one_of": (lambda s: one_of(s, x={"small": 1, "base": 2}), ("small", "base"), ("large", None, 1)),
 }
 GOOD = [(name, value, True) for name, (_, good, _) in CHECKS.items() for value in good]
@@ -38,6 +43,7 @@ def test_every_name_is_checked():
         lambda: at_least(settings, 1, "a", "b"),
         lambda: positive(settings, "a", "b"),
         lambda: fraction(SimpleNamespace(a=0.5, b=0), "a", "b"),
+        lambda: shares(SimpleNamespace(a=(0, 1), b=(1, 0)), "a", "b"),
         lambda: one_of(settings, a=[1], b=[1]),
     ):
         with pytest.raises(InputError) as error:

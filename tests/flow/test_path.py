@@ -1,7 +1,11 @@
 """Points of the path, noise, and random times."""
 
+import math
+
+import pytest
 import torch
 
+from upmri.core.errors import InputError
 from upmri.flow.path import TimeLaw, evaluate_field, interpolate, noise
 
 
@@ -58,3 +62,13 @@ def test_a_field_is_evaluated_with_all_leading_axes_as_slices(rng):
     found = evaluate_field(field, z, 0.25)
     assert shapes == [((6, 5, 6), [0.25] * 6)]
     assert torch.equal(found, z * torch.arange(6).reshape(3, 2, 1, 1))
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("scale", -1.0), ("at_zero", 1.2), ("at_zero", -0.1), ("location", math.nan), ("scale", math.inf)],
+)
+def test_a_law_without_times_is_refused(field, value):
+    with pytest.raises(InputError) as error:
+        TimeLaw(**{field: value})
+    assert error.value.field == field

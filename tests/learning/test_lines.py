@@ -13,6 +13,16 @@ from upmri.physics.sense import SenseOperator
 
 ROWS = 24
 
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("loss", (0.5, 0.2)), ("loss", (0.1, 1.2)), ("path", (-0.1, 0.5)), ("calibration", -0.1)]
+)
+def test_shares_that_are_none_are_refused(field, value):
+    with pytest.raises(InputError) as error:
+        LineSplit(**{field: value})
+    assert error.value.field == field
+
+
 shares = st.tuples(st.floats(0, 1), st.floats(0, 1)).map(lambda pair: tuple(sorted(pair)))
 splits = st.builds(LineSplit, loss=shares, path=shares, calibration=st.floats(0, 1))
 

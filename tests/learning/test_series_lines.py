@@ -12,6 +12,15 @@ def generator(seed=0):
     return torch.Generator().manual_seed(seed)
 
 
+@pytest.mark.parametrize(
+    ("field", "value"), [("loss", (0.5, 0.2)), ("loss", (0.1, 1.2)), ("whole", 1.5), ("calibration", -0.1)]
+)
+def test_shares_that_are_none_are_refused(field, value):
+    with pytest.raises(InputError) as error:
+        SeriesSplit(**{field: value})
+    assert error.value.field == field
+
+
 @pytest.mark.parametrize("pattern", ["random", "interleaved", "variable"])
 @pytest.mark.parametrize("acs", [0, 4])
 def test_input_and_loss_lines_are_disjoint_and_all(pattern, acs):

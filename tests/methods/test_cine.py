@@ -96,6 +96,16 @@ def test_a_prior_serves_series(scan, series, prior):
     assert torch.allclose(image, expected, atol=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("damping", 0.0), ("damping", -0.2), ("low_rank", 0.0), ("low_rank", -1.0), ("sigma_jitter", -1.0)],
+)
+def test_settings_of_the_objective_are_checked(field, value):
+    with pytest.raises(InputError) as error:
+        CineObjective(**{field: value})
+    assert error.value.field == field
+
+
 def test_an_unknown_precision():
     with pytest.raises(InputError, match="precision: expected"):
         Cine(precision="fp8")

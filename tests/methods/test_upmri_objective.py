@@ -1,5 +1,6 @@
 """The loss of the default method, and what its weights are calibrated with."""
 
+import math
 from dataclasses import replace
 from functools import partial
 
@@ -65,10 +66,22 @@ class Recorder:
         return network(0.1)(operator, adjoint, noisy, t, sigma) if self.image is None else self.image
 
 
-@pytest.mark.parametrize("field", ["cascades", "width"])
-def test_settings_of_the_objective_are_checked(field):
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("cascades", 0),
+        ("width", 0),
+        ("damping", 0.0),
+        ("damping", -0.02),
+        ("damping", math.nan),
+        ("sigma_jitter", -0.1),
+        ("sigma_jitter", math.inf),
+        ("path_every", -1),
+    ],
+)
+def test_settings_of_the_objective_are_checked(field, value):
     with pytest.raises(InputError) as error:
-        UpmriObjective(**{field: 0})
+        UpmriObjective(**{field: value})
     assert error.value.field == field
 
 

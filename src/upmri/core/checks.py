@@ -37,6 +37,14 @@ def fraction(settings: object, *names: str) -> None:
         _check(settings, name, 0 < _number(settings, name) < 1, "a number between 0 and 1, both excluded")
 
 
+def shares(settings: object, *names: str) -> None:
+    """Check two bounds of a share, 0 ≤ low ≤ high ≤ 1: ``shares(self, "loss", "path")``."""
+    for name in names:
+        value = getattr(settings, name)
+        pair = isinstance(value, tuple | list) and len(value) == 2 and all(map(_is_number, value))
+        _check(settings, name, pair and 0 <= value[0] <= value[1] <= 1, "two numbers, 0 ≤ low ≤ high ≤ 1")
+
+
 def one_of(settings: object, **choices: Iterable[Any]) -> None:
     """Check that a value is among the choices: ``one_of(self, size=SIZES)``."""
     for name, allowed in choices.items():
@@ -46,8 +54,12 @@ def one_of(settings: object, **choices: Iterable[Any]) -> None:
 
 def _number(settings: object, name: str) -> Any:
     value = getattr(settings, name)
-    _check(settings, name, isinstance(value, Real) and not isinstance(value, bool), "a number")
+    _check(settings, name, _is_number(value), "a number")
     return value
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool)
 
 
 def _check(settings: object, name: str, holds: bool, expected: str) -> None:

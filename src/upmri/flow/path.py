@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from upmri.core.checks import in_range
+
 Field = Callable[[Tensor, Tensor], Tensor]
 """A network of images and times: z (n, H, W) complex, t (n,) ↦ (n, H, W) complex."""
 
@@ -56,6 +58,9 @@ class TimeLaw:
     location: float = 0.0
     scale: float = 1.0
     at_zero: float = 0.0
+
+    def __post_init__(self) -> None:
+        in_range(self, location=(-100, 100), scale=(0, 100), at_zero=(0, 1))
 
     def draw_each(self, generators: Sequence[torch.Generator]) -> Tensor:
         """One time from each generator, (slice,), on the CPU."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from upmri.core.checks import at_least, shares
 from upmri.core.errors import InputError
 from upmri.learning.regions import calibration, centre, draw_per_slice
 from upmri.physics.problem import Problem
@@ -35,6 +36,10 @@ class LineSplit:
     loss: tuple[float, float] = (0.05, 0.6)
     path: tuple[float, float] = (0.0, 0.5)
     calibration: float = 0.15
+
+    def __post_init__(self) -> None:
+        shares(self, "loss", "path")
+        at_least(self, 0, "calibration")
 
     def draw(self, mask: Tensor, readout: int, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
         """Return Θ, Ξ and Λ, of the shape of the mask: disjoint, with the mask as their union."""

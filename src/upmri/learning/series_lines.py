@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from upmri.core.checks import at_least, in_range, shares
 from upmri.core.errors import InputError
 from upmri.learning.regions import calibration, centre
 from upmri.physics.problem import Problem
@@ -34,6 +35,11 @@ class SeriesSplit:
     loss: tuple[float, float] = (0.05, 0.5)
     calibration: float = 0.3
     whole: float = 0.03
+
+    def __post_init__(self) -> None:
+        shares(self, "loss")
+        in_range(self, whole=(0, 1))
+        at_least(self, 0, "calibration")
 
     def draw(self, mask: Tensor, readout: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """Return Θ and Λ of one series, (frame, 1 or H, W): disjoint, with the mask as their union."""

@@ -58,6 +58,7 @@ class CineObjective(Objective):
 
     def __post_init__(self) -> None:
         in_range(self, cascades=(1, 64), width=(1, 256))
+        in_range(self, damping=(1e-6, 100), low_rank=(1e-6, 100), sigma_jitter=(0, 10))
 
     def network(self) -> nn.Module:
         """Return the network with fresh weights."""

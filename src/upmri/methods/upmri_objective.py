@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from upmri.core.checks import in_range, one_of
+from upmri.core.checks import at_least, in_range, one_of
 from upmri.core.errors import InputError
 from upmri.flow.conditional import Predictor, posterior_mean
 from upmri.flow.objective import no_filter, projected_loss
@@ -99,6 +99,8 @@ class UpmriObjective(Objective):
 
     def __post_init__(self) -> None:
         in_range(self, cascades=(1, 64), width=(1, 256), levels=(1, 6), memory=(0, 64), own=(0, 100))
+        in_range(self, damping=(1e-6, 100), sigma_jitter=(0, 10))
+        at_least(self, 0, "path_every")
         if self.memory % 2:
             raise InputError(f"expected an even number of channels, got {self.memory}", field="memory")
         one_of(self, backbone=(UNROLLED, "varnet"))
