@@ -21,6 +21,7 @@ from upmri.networks.adm import SIZES
 from upmri.training import checkpoint, train
 from upmri.training.config import TrainConfig, read_config
 from upmri.training.data import PreparedSlices
+from upmri.training.distributed import Process
 from upmri.training.interrupt import TrainingInterrupted
 from upmri.training.loop import DivergedError, _schedule
 from upmri.training.prepare import prepare
@@ -631,6 +632,16 @@ class Interrupts:
 
     def __exit__(self, *_):
         pass
+
+
+def test_no_process_begins_a_step_before_the_first_validation_ends(config, monkeypatch):
+    """A step waits for the others for some minutes only."""
+    done, plain = [], UpmriObjective.loss
+    monkeypatch.setattr(Process, "wait", lambda _: done.append("wait"))
+    monkeypatch.setattr("upmri.training.loop.validate", lambda *_: done.append("validate") or {"held_out_gain": 1.0})
+    monkeypatch.setattr(UpmriObjective, "loss", lambda *args: done.append("step") or plain(*args))
+    train(config(steps=1, keep="best", validation={**config()["train"], "limit": 1}, calibrate=False))
+    assert done[done.index("validate") :] == ["validate", "wait", "step", "validate", "wait", "wait"]
 
 
 def test_the_best_weights_need_a_validation(config):

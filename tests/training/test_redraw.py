@@ -93,6 +93,20 @@ def test_scans_of_earlier_draws_are_deleted_and_those_of_the_cache_stay(made, se
     assert sorted((tmp_path / "cache").iterdir()) == kept
 
 
+@pytest.mark.parametrize(("rank", "expected"), [(0, ["make", "wait", "wait"]), (1, ["wait", "make", "wait"])])
+def test_no_process_begins_a_step_before_all_have_their_scans(
+    settings, tmp_path, in_this_process, monkeypatch, rank, expected
+):
+    """A step waits for the others for some minutes only."""
+    done, run = [], read_config(settings)
+    monkeypatch.setattr(Process, "wait", lambda _: done.append("wait"))
+    slices = RedrawnSlices(run, Process(rank, 2, CPU), prepare(run.train, tmp_path / "cache"))
+    monkeypatch.setattr(RedrawnSlices, "_make", lambda *_: done.append("make"))
+    slices._change(1)
+    assert done == expected
+    slices.close()
+
+
 def test_an_error_of_the_preparation_ends_the_training(made, monkeypatch):
     def broken(_, todo):
         yield todo[0], ValueError("no coils")

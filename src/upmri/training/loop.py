@@ -143,6 +143,7 @@ class _Run:
         self.log = TrainingLog(self.folder, self.step, config, active=process.leads)
         if config.keep == "best" and self.kept is None:
             self._validate()
+            self.process.wait()  # not within a step, where waiting has a limit
 
     @property
     def seconds(self) -> float:

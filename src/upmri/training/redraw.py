@@ -89,6 +89,7 @@ class RedrawnSlices:
             shutil.rmtree(self._folder / str(self._draw), ignore_errors=True)
         else:
             self._slices = self._make(draw)
+        self._process.wait()  # not within a step, where waiting has a limit
         self._draw = draw
 
     def _make(self, draw: int) -> PreparedSlices:
