@@ -1,8 +1,11 @@
 """New scans during training: those of each step, the files that hold them, and what an interruption leaves."""
 
+import gc
 import time
+import weakref
 from collections import deque
 from concurrent.futures import CancelledError
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -10,6 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 
+import upmri
 from upmri.core.errors import InputError
 from upmri.training import loop, train
 from upmri.training.config import read_config
@@ -64,6 +68,28 @@ def test_each_step_has_the_scans_of_its_draw(made, settings, tmp_path):
         assert torch.equal(found.operator.maps, wanted.operator.maps)
         assert found.step == step
     slices.close()
+
+
+def test_the_first_draw_does_not_stay_in_memory(made):
+    slices = made()
+    first, coils, names = weakref.ref(slices._slices), slices.coils, slices.names
+    batch(slices, EVERY)
+    gc.collect()
+    assert first() is None
+    assert (len(slices), slices.coils, slices.names) == (8, coils, names)
+    slices.close()
+
+
+def test_scans_beside_the_images_need_references_too(settings, tmp_path, in_this_process):
+    scan = upmri.simulate(upmri.demo.brain()[:1, ::3, ::3], coils=4, acceleration=2)
+    plain = replace(scan, reference=None).save(tmp_path / "scan.h5")
+    train_data = {**settings["train"], "limit": None}
+    for data, refused in ((train_data, False), (train_data | {"scans": [str(plain)]}, True)):
+        run = read_config(settings | {"train": data})
+        slices = RedrawnSlices(run, ALONE, prepare(run.train, tmp_path / "cache"))
+        with pytest.raises(InputError, match="1 of 17 slices have no reference") if refused else nullcontext():
+            slices.need_references()
+        slices.close()
 
 
 def test_a_later_step_needs_no_earlier_one(made):

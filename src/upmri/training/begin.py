@@ -14,7 +14,7 @@ from upmri.methods.learned import Learned
 from upmri.methods.registry import find_method
 from upmri.training.checkpoint import CACHE
 from upmri.training.config import TrainConfig
-from upmri.training.data import Batches, PreparedSlices
+from upmri.training.data import Batches, PreparedSlices, ValidationData
 from upmri.training.distributed import Process
 from upmri.training.prepare import prepare
 from upmri.training.redraw import RedrawnSlices
@@ -66,7 +66,7 @@ def first_network(config: TrainConfig, objective: Objective, process: Process) -
 
 def training_data(
     config: TrainConfig, method: type[Learned], process: Process, progress: bool
-) -> tuple[Batches, Batches | None]:
+) -> tuple[Batches, ValidationData | None]:
     """Prepare slices for training and validation: the first process does it, the others wait and read them.
 
     Series for dynamic methods are simulated on the device during training.
@@ -78,18 +78,21 @@ def training_data(
             None if validation is None else SimulatedSeries(validation, process.device),
         )
     cache = Path(config.cache or Path(config.output) / CACHE)
-    found: list[Batches | None] = []
+    train_: Batches | None = None
+    held: PreparedSlices | None = None
     for turn in (True, False):
         if process.leads == turn:
-            for data in (config.train, config.validation):
-                files = [] if data is None else prepare(data, cache, workers=config.workers, progress=progress)
-                if data is not None and data.redraw:
-                    found.append(RedrawnSlices(config, process, files))
-                else:
-                    found.append(PreparedSlices(files, process.device, resident=config.resident) if files else None)
+            files = prepare(config.train, cache, workers=config.workers, progress=progress)
+            train_ = (
+                RedrawnSlices(config, process, files)
+                if config.train.redraw
+                else PreparedSlices(files, process.device, resident=config.resident)
+            )
+            if config.validation is not None:
+                files = prepare(config.validation, cache, workers=config.workers, progress=progress)
+                held = PreparedSlices(files, process.device, resident=config.resident)
         process.wait()
-    train_, held = found
-    assert train_ is not None  # noqa: S101  `prepare` refuses to find nothing
+    assert train_ is not None  # noqa: S101  one of the turns is this process's
     if process.leads:
         train_.warn()
     return train_, held

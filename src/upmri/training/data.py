@@ -24,7 +24,7 @@ from upmri.physics.sense import SenseOperator
 
 
 class Batches(Protocol):
-    """What the training loop needs of its data: batches for the steps, and all of it for validation."""
+    """What the training loop needs of the data it trains with: batches for the steps."""
 
     coils: int
 
@@ -45,19 +45,23 @@ class Batches(Protocol):
         """Return this process's share of the batch of a step."""
         ...
 
+    def close(self) -> None:
+        """End what prepares further data."""
+
+
+class ValidationData(Protocol):
+    """What the training loop needs of the data that measure its progress."""
+
     def all(self, size: int) -> Iterator[Problem]:
         """Yield all of the data once, always the same."""
         ...
-
-    def close(self) -> None:
-        """End what prepares further data."""
 
 
 @dataclass(frozen=True)
 class AllSlices:
     """All of some data in batches of one size, as often as wanted."""
 
-    slices: Batches
+    slices: ValidationData
     size: int
 
     def __iter__(self) -> Iterator[Problem]:

@@ -20,7 +20,7 @@ from upmri.methods.learned import Learned
 from upmri.training import checkpoint
 from upmri.training.begin import first_network, trained_method, training_data
 from upmri.training.config import TrainConfig, read_config
-from upmri.training.data import AllSlices, Batches
+from upmri.training.data import AllSlices, Batches, ValidationData
 from upmri.training.description import training_card
 from upmri.training.distributed import PassNetwork, Process
 from upmri.training.interrupt import SignalWatch, TrainingInterrupted
@@ -111,7 +111,7 @@ class _Run:
         network: nn.Module,
         process: Process,
         slices: Batches,
-        validation: Batches | None,
+        validation: ValidationData | None,
     ) -> None:
         if objective.supervised:
             slices.need_references()

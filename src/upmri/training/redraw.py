@@ -32,32 +32,28 @@ class RedrawnSlices:
     config, process
         Configuration of the run, and this process. The first process prepares scans, the others wait and read them.
     first
-        Prepared slices of the first draw.
+        Prepared slices of the first draw, of which ``names`` are the names.
     """
 
     def __init__(self, config: TrainConfig, process: Process, first: Sequence[Path]) -> None:
         self._config, self._process = config, process
         self._known = {file.name: file for file in first}
         self._folder = Path(config.output) / _FOLDER
-        self._first = self._slices = PreparedSlices(first, process.device, resident=config.resident)
-        self.coils = self._first.coils
+        self._slices = slices = PreparedSlices(first, process.device, resident=config.resident)
+        self.coils, self.names, self._length = slices.coils, slices.names, len(slices)
         self._draw = 0
         self._next: Future[PreparedSlices] | None = None
         self._thread, self._stopped = ThreadPoolExecutor(1), Event()
 
     def __len__(self) -> int:
-        return len(self._first)
-
-    @property
-    def names(self) -> str:
-        """Names of the slices of the first draw."""
-        return self._first.names
+        return self._length
 
     def warn(self) -> None:
         """Nothing to warn of: every draw has other lines."""
 
     def need_references(self) -> None:
-        """Nothing to refuse: every simulated scan has a reference."""
+        """Refuse scans without references, which may stand beside the images."""
+        self._slices.need_references()
 
     def batch(self, step: int, size: int, seed: int, *, flips: bool, rank: int = 0, world: int = 1) -> Problem:
         """Return this process's share of the batch of a step."""
@@ -67,10 +63,6 @@ class RedrawnSlices:
         if self._process.leads and self._next is None and draw < last:
             self._next = self._thread.submit(self._make, draw + 1)
         return self._slices.batch(step, size, seed, flips=flips, rank=rank, world=world)
-
-    def all(self, size: int) -> Iterator[Problem]:
-        """Yield every slice of the first draw."""
-        return self._first.all(size)
 
     def close(self) -> None:
         """Prepare no more scans, and delete those of later draws."""

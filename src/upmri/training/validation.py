@@ -14,7 +14,7 @@ from upmri.methods.learned import Learned
 from upmri.methods.prior import Prior
 from upmri.physics.problem import Problem
 from upmri.physics.sense import sense_damping
-from upmri.training.data import Batches
+from upmri.training.data import ValidationData
 
 
 class _Averaged(nn.Module):
@@ -36,7 +36,7 @@ def validate(
     objective: Objective,
     network: nn.Module,
     average: dict[str, Tensor],
-    slices: Batches,
+    slices: ValidationData,
     batch: int,
 ) -> dict[str, float]:
     """Return the gain of a method over SENSE in dB, with the averaged weights; the method is called as users call it.
