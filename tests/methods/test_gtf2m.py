@@ -269,15 +269,17 @@ def test_coils_combine_to_the_true_image(model, with_network, read):
 def test_each_coil_comes_with_its_own_noise(changed, model):
     """σ₀ over the scale by which its image was divided, nine of two slices in order."""
     scan = upmri.simulate(upmri.demo.brain()[:2, ::3, ::3], coils=9, acceleration=2, acs=10, noise=0.02)
-    problem, seen = changed(Problem.from_scan(scan), sigma=torch.tensor([0.1, 0.3])), []
+    problem, seen, used = changed(Problem.from_scan(scan), sigma=torch.tensor([0.1, 0.3])), [], []
 
-    def solve(coil):
-        seen.append((coil.operator.mask, coil.adjoint, coil.sigma))
-        return coil.adjoint
+    def solve(coils, generators):
+        seen.append((coils.operator.mask, coils.adjoint, coils.sigma))
+        used.extend(generators)
+        return coils.adjoint
 
     found = coil_by_coil(solve, problem)
     masks, z, sigma = (torch.cat(part) for part in zip(*seen, strict=True))
     assert [len(part) for part, _, _ in seen] == [8, 8, 2]
+    assert [problem.generators.index(generator) for generator in used] == [0] * 9 + [1] * 9
     level = torch.tensor([0.1, 0.3]).repeat_interleave(9)
     whole = ifft2c(problem.kspace).flatten(0, 1)
     assert torch.allclose(z / sigma[:, None, None], whole / level[:, None, None], rtol=1e-4, atol=1e-4)
@@ -302,8 +304,9 @@ def test_every_coil_agrees_with_its_data(scan, model):
     network = load_prior(model).network
     for settings in ({}, {"single_evaluation": True}, {"null_noise": True}):
         with torch.no_grad():
-            solve = Gtf2m(steps=3, **settings).coil_solver(network, problem.generators)
-            x = solve(Problem.from_adjoint(single_coil(masks, z), z, torch.zeros(4), scaled=True))
+            solve = Gtf2m(steps=3, **settings).coil_solver(network)
+            coils = Problem.from_adjoint(single_coil(masks, z), z, torch.zeros(4), scaled=True)
+            x = solve(coils, 4 * problem.generators)
         assert (masks * fft2c(x) - y).norm() < 1e-5 * y.norm()
         assert (~masks * fft2c(x)).norm() > 1e-3 * y.norm()
 
@@ -344,6 +347,16 @@ def test_slices_settings_and_support(scan, model):
         assert (recon(scan, model, **settings).image - rec.image).norm() > 1e-4 * rec.image.norm()
 
 
+def test_a_slice_alone_is_the_slice_in_a_batch_with_noise_too(model):
+    """Of a size for which several coils at once would get other numbers than one after another."""
+    scan = upmri.simulate(upmri.demo.brain()[:2, 1:32, 1:30], coils=5, acceleration=2, acs=10, noise=0.02)
+    method = Gtf2m(model=load_prior(model), steps=2, null_noise=True)
+    with torch.no_grad():
+        both = method.draw(Problem.from_scan(scan, seed=3), 2)
+        alone = method.draw(Problem.from_scan(scan[1], seed=3), 2)
+    assert (both[:, 1:] - alone).norm() < 1e-4 * alone.norm()
+
+
 def test_everything_scales_with_the_scan_and_with_each_coil(scan, model):
     loud = replace(scan, kspace=1000 * scan.kspace, noise=1000 * scan.noise)
     one, other = (recon(s, model).image for s in (scan, loud))
@@ -355,8 +368,8 @@ def test_everything_scales_with_the_scan_and_with_each_coil(scan, model):
     assert torch.allclose(known, plain, rtol=1e-4, atol=1e-6)
     assert torch.allclose(scale, own * gains[:, 0, 0], rtol=1e-4)
     with torch.no_grad():
-        solve, operator = Gtf2m(single_evaluation=True).coil_solver(network, []), single_coil(masks, z)
-        raw = [solve(Problem.from_adjoint(operator, g * z, torch.ones(4), scaled=True)) for g in (1, gains)]
+        solve, operator = Gtf2m(single_evaluation=True).coil_solver(network), single_coil(masks, z)
+        raw = [solve(Problem.from_adjoint(operator, g * z, torch.ones(4), scaled=True), []) for g in (1, gains)]
     assert (raw[1] - gains * raw[0]).norm() > 1e-3 * raw[1].norm()  # the network itself would not
 
 

@@ -24,8 +24,8 @@ from upmri.physics.operator import Operator
 from upmri.physics.problem import Problem
 from upmri.physics.sense import SenseOperator, sense_damping
 
-CoilSolver = Callable[[Problem], Tensor]
-"""The problem of some coils' images, with A = M F ↦ the images (n, H, W)."""
+CoilSolver = Callable[[Problem, Sequence[torch.Generator]], Tensor]
+"""The problem of some coils' images, with A = M F, and the generator of each coil's slice ↦ the images (n, H, W)."""
 
 # The normal operator of one coil is a projection: conjugate gradients are exact after one step.
 _EXACT = 1
@@ -130,19 +130,19 @@ class Gtf2m(Drawing):
 
     def draw(self, problem: Problem, count: int) -> Tensor:
         """Images of all coils, combined."""
-        solver = self.coil_solver(self.prior.network, problem.generators)
+        solver = self.coil_solver(self.prior.network)
         images = torch.stack([coil_by_coil(solver, problem) for _ in range(count)])
         if not self.sense:
             return images
         damping = sense_damping(problem.sigma)
         return problem.operator.solve(problem.adjoint + damping[:, None, None] * images, damping)
 
-    def coil_solver(self, network: Field, generators: Sequence[torch.Generator]) -> CoilSolver:
-        """Return the function that reconstructs some coils of one slice."""
+    def coil_solver(self, network: Field) -> CoilSolver:
+        """Return the function that reconstructs some coils."""
         if self.single_evaluation:
-            return lambda coil: single_evaluation(network, coil.operator, coil.adjoint, _EXACT)
+            return lambda coils, _: single_evaluation(network, coils.operator, coils.adjoint, _EXACT)
         cycle = Cyclic(self.steps, _EXACT, self.null_noise)
-        return lambda coil: cycle(network, coil.operator, coil.adjoint, coil.sigma, generators[0])
+        return lambda coils, generators: cycle(network, coils.operator, coils.adjoint, coils.sigma, generators)
 
 
 def coil_by_coil(solve: CoilSolver, problem: Problem) -> Tensor:
@@ -157,12 +157,14 @@ def coil_by_coil(solve: CoilSolver, problem: Problem) -> Tensor:
     """
     operator = _with_maps(problem.operator)
     images, scale = coil_images(problem.samples)
-    masks, levels = operator.mask.repeat_interleave(images.shape[1], 0), (problem.sigma[:, None] / scale).flatten()
-    parts = zip(*(piece.split(_TOGETHER) for piece in (masks, images.flatten(0, 1), levels)), strict=True)
-    found = torch.cat(
-        [solve(Problem.from_adjoint(single_coil(mask, z), z, level, scaled=True)) for mask, z, level in parts]
-    )
-    return combine(found.reshape(images.shape) * scale[..., None, None], operator.maps)
+    each, levels = images.flatten(0, 1), (problem.sigma[:, None] / scale).flatten()
+    slices = torch.arange(len(problem)).repeat_interleave(images.shape[1])
+    found = []
+    for some in torch.arange(len(each)).split(_TOGETHER):
+        z, which = each[some], slices[some]
+        coils = Problem.from_adjoint(single_coil(operator.mask[which], z), z, levels[some], scaled=True)
+        found.append(solve(coils, [problem.generators[i] for i in which]))
+    return combine(torch.cat(found).reshape(images.shape) * scale[..., None, None], operator.maps)
 
 
 def draw_coils(problem: Problem, count: int) -> Problem:
