@@ -51,6 +51,16 @@ def test_a_slice_is_the_same_in_every_epoch_but_for_its_split(simulated, cache):
         assert not any(torch.equal(drawn[i], drawn[i - 1]) for i in range(3))
 
 
+def test_only_resident_slices_are_read_as_a_whole_before_they_are_used(stock, monkeypatch):
+    files, read = stock(3, coils=2, reference=True), []
+    monkeypatch.setattr("upmri.training.data._read", lambda file, _: read.append(file))
+    slices = PreparedSlices(files, CPU)
+    assert (len(slices), slices.groups, slices.coils, read) == (3, [[0, 1, 2]], 2, [])
+    slices.need_references()
+    PreparedSlices(files, CPU, resident=True)
+    assert read == files
+
+
 def test_a_slice_without_a_reference_is_refused_for_a_supervised_objective(stock):
     PreparedSlices(stock(1, reference=True), CPU).need_references()
     with pytest.raises(InputError, match="2 of 3 slices have no reference") as error:

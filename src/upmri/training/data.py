@@ -82,20 +82,23 @@ class PreparedSlices:
     """
 
     def __init__(self, files: Sequence[Path], device: torch.device, *, resident: bool = False) -> None:
+        from safetensors import safe_open
+
         self._files, self._device = list(files), device
         self._kept: list[dict[str, Tensor] | None] = [None] * len(files)
         groups: dict[tuple[int, ...], list[int]] = defaultdict(list)
         union: dict[tuple[int, int], Tensor] = {}
         self._references = 0
         for i, file in enumerate(self._files):
-            item = _read(file, device if resident else torch.device("cpu"))
-            coils, h, w = item["maps"].shape
-            groups[coils, h, w, len(item["mask"])].append(i)
-            lines = item["mask"].any(0).cpu()
+            with safe_open(file, framework="pt") as item:
+                coils, h, w = item.get_slice("maps").get_shape()
+                mask = item.get_tensor("mask")
+                self._references += "reference" in item.keys()  # noqa: SIM118
+            groups[coils, h, w, len(mask)].append(i)
+            lines = mask.any(0)
             union[h, w] = lines | union.get((h, w), lines)
-            self._references += "reference" in item
             if resident:
-                self._kept[i] = item
+                self._kept[i] = _read(file, device)
         self.groups = [groups[key] for key in sorted(groups)]
         self.coils = max((key[0] for key in groups), default=0)
         self.missed = {shape: int((~lines).sum()) for shape, lines in union.items() if not lines.all()}
