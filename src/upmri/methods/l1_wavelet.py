@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -80,17 +81,35 @@ def fista(
     coarser = wavelet.levels + 1 - wavelet.scales(height, width).to(adjoint.device)  # number of scales to c_{L+1}
     threshold = tau * per_slice(lam, adjoint) * (coarser > 0)
     shrinkage = 1 / (1 + tau * per_slice(mu, adjoint) / 3.0**coarser)
-    x = z = pad(start, margin)
-    t = 1.0
-    for k in range(steps):
-        rows, columns = _shift(k, wavelet, generator)
+    shifts = (_shift(k, wavelet, generator) for k in range(steps))
+
+    def step(z: Tensor) -> Tensor:
+        rows, columns = next(shifts)
         z = z + pad(tau * (adjoint - operator.normal(z[..., :h, :w])), margin)
         c = soft(wavelet.forward(z.roll((rows, columns), (-2, -1))), threshold) * shrinkage
-        before, x = x, wavelet.adjoint(c).roll((-rows, -columns), (-2, -1))
+        return wavelet.adjoint(c).roll((-rows, -columns), (-2, -1))
+
+    return accelerated(step, pad(start, margin), steps)[..., :h, :w] * operator.support
+
+
+def accelerated(step: Callable[[Tensor], Tensor], start: Tensor, steps: int) -> Tensor:
+    """Return x_K of x_k = P(z_k), z_{k+1} = x_k + (t_k − 1)/t_{k+1} (x_k − x_{k−1}) (Beck & Teboulle 2009).
+
+    Parameters
+    ----------
+    step
+        z ↦ P(z) = prox(z − τ∇f(z)), one step of proximal gradients.
+    start, steps
+        First z, and the number of steps K.
+    """
+    x = z = start
+    t = 1.0
+    for _ in range(steps):
+        before, x = x, step(z)
         t_next = (1 + math.sqrt(1 + 4 * t**2)) / 2
         z = x + (t - 1) / t_next * (x - before)
         t = t_next
-    return x[..., :h, :w] * operator.support
+    return x
 
 
 def soft(values: Tensor, threshold: float | Tensor) -> Tensor:

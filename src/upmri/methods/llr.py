@@ -61,7 +61,7 @@ class LocallyLowRank(Method):
         threshold = tau * lam * (self.block + math.sqrt(frames))
         generator = problem.generators[0]
 
-        def step(z: Tensor, _: int) -> Tensor:
+        def step(z: Tensor) -> Tensor:
             shift = torch.randint(self.block, (2,), generator=generator).tolist() if self.shifts else [0, 0]
             return low_rank_blocks(z + tau * (adjoint - operator.normal(z)), frames, self.block, threshold, shift)
 

@@ -65,7 +65,7 @@ class LowRankSparse(Method):
         first = tau * low_rank * (math.sqrt(height * width) + math.sqrt(frames))
         second = to_frames(tau * sparse, frames)[:, None, None]
 
-        def step(z: Tensor, _: int) -> Tensor:
+        def step(z: Tensor) -> Tensor:
             low, moving = z - tau * (operator.normal(z[0] + z[1]) - adjoint)
             casorati = by_series(low, frames).flatten(2).mT
             low = shrink_singular_values(casorati, first).mT.reshape(low.shape)

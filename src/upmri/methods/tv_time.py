@@ -49,7 +49,7 @@ class TvTime(Method):
         threshold = tau * lam[:, None, None]
         dual = torch.zeros_like(adjoint)
 
-        def step(z: Tensor, _: int) -> Tensor:
+        def step(z: Tensor) -> Tensor:
             nonlocal dual
             # The inner iteration continues where that of the last step ended.
             x, dual = smooth_over_time(z + tau * (adjoint - operator.normal(z)), frames, threshold, dual=dual)
