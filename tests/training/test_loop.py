@@ -20,7 +20,7 @@ from upmri.methods.upmri_objective import UpmriObjective
 from upmri.networks.adm import SIZES
 from upmri.training import checkpoint, train
 from upmri.training.config import TrainConfig, read_config
-from upmri.training.data import PreparedSlices
+from upmri.training.data import PreparedSlices, seed_of
 from upmri.training.distributed import Process
 from upmri.training.interrupt import TrainingInterrupted
 from upmri.training.loop import DivergedError, _schedule
@@ -125,6 +125,22 @@ def test_the_same_run_again_is_the_same(config, runs):
     other = config(output=config()["output"] + "c", seed=1)
     train(other)
     assert not torch.equal(runs.state(other)["network.log_damping"], runs.state(pair[0])["network.log_damping"])
+
+
+def test_dropout_has_other_numbers_in_each_step_of_each_process_and_seed(config, monkeypatch):
+    seeds, plain = {}, UpmriObjective.loss
+
+    def loss(self, network, problem):
+        seeds[run, problem.step] = torch.initial_seed()
+        return plain(self, network, problem)
+
+    monkeypatch.setattr(UpmriObjective, "loss", loss)
+    for run in (0, 1):
+        train(config(steps=2, seed=run, output=f"{config()['output']}-{run}"))
+    expected = {key: seed_of(key[0], "dropout", key[1], 0) for key in ((0, 0), (0, 1), (1, 0), (1, 1))}
+    assert seeds == expected
+    others = {seed_of(run, "dropout", step, 1) for run, step in seeds}
+    assert len({*seeds.values(), *others}) == 8
 
 
 def test_observing_changes_nothing(config, monkeypatch, runs):

@@ -20,7 +20,7 @@ from upmri.methods.learned import Learned
 from upmri.training import checkpoint
 from upmri.training.begin import first_network, trained_method, training_data
 from upmri.training.config import TrainConfig, read_config
-from upmri.training.data import AllSlices, Batches, ValidationData
+from upmri.training.data import AllSlices, Batches, ValidationData, seed_of
 from upmri.training.description import training_card
 from upmri.training.distributed import PassNetwork, Process
 from upmri.training.interrupt import SignalWatch, TrainingInterrupted
@@ -196,7 +196,7 @@ class _Run:
         """Update the weights by one step; return the loss and the norm of the gradient, still on the device."""
         config = self.config
         self.optimiser.param_groups[0]["lr"] = rate
-        torch.manual_seed(config.seed + self.step)  # for dropout
+        torch.manual_seed(seed_of(config.seed, "dropout", self.step, self.process.rank))
         problem = self.slices.batch(
             self.step, config.batch, config.seed, flips=config.flips, rank=self.process.rank, world=self.process.world
         )
