@@ -109,7 +109,7 @@ def adapt(r: Results) -> str:
          f"{volume['seconds']:.1f} s on an {gpu}"],
         ["a site: heavy T2 weighting, 4 coils, σ₀ = 0.15, 20 undersampled scans; new scans of it at 4× · 6×, simulated",
          f"**{' · '.join(show(cell['gain'], '+.2f') for cell in new)} dB** (worst scan {show(least, '+.2f')})",
-         f"{site['seconds'] / 60:.0f} min on one core"],
+         f"{site['seconds'] / 60:.0f} min on one core of a busy machine"],
     ]  # fmt: skip
     return markdown(["", "gain in PSNR", "time"], rows)
 
