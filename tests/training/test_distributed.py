@@ -12,6 +12,7 @@ from torch import nn
 import upmri
 from upmri.core.errors import InputError
 from upmri.core.settings import build
+from upmri.methods.upmri_objective import UpmriObjective
 from upmri.training import train
 from upmri.training.config import read_config
 from upmri.training.distributed import PassNetwork, Process
@@ -179,6 +180,43 @@ def test_a_batch_that_cannot_be_shared(config, monkeypatch):
     with pytest.raises(InputError, match="4 slices cannot be shared by 3") as error:
         train(config(batch=4))
     assert error.value.field == "batch"
+
+
+def test_settings_of_the_user_s_program_are_restored(config, monkeypatch):
+    """After a training, and after one that fails, on a GPU and without."""
+    used = []
+
+    @contextmanager
+    def device(where):
+        used.append(where)
+        yield
+        used.append("restored")
+
+    monkeypatch.setattr(torch.cuda, "device", device)
+    monkeypatch.setattr(torch.backends.cudnn, "benchmark", False)
+    where = torch.device("cuda", 1)
+    with Process(0, 1, where).in_use():
+        assert (torch.backends.cudnn.benchmark, used) == (True, [where])
+    assert (torch.backends.cudnn.benchmark, used) == (False, [where, "restored"])
+    with pytest.raises(OSError, match="no memory"), Process(0, 1, where).in_use():
+        raise OSError("no memory")
+    assert not torch.backends.cudnn.benchmark
+    monkeypatch.setattr(torch.backends.cudnn, "benchmark", True)
+    train(config(steps=1))
+    assert torch.backends.cudnn.benchmark
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_a_training_on_a_gpu_restores_the_settings_of_the_program(config, monkeypatch):
+    searched, plain = [], UpmriObjective.loss
+    monkeypatch.setattr(torch.backends.cudnn, "benchmark", False)
+    monkeypatch.setattr(
+        UpmriObjective, "loss", lambda *args: searched.append(torch.backends.cudnn.benchmark) or plain(*args)
+    )
+    last = torch.cuda.device_count() - 1
+    with torch.cuda.device(last):
+        train(config(steps=1, device="cuda:0"))
+        assert (torch.cuda.current_device(), torch.backends.cudnn.benchmark, searched) == (last, False, [True])
 
 
 def test_one_process_is_alone(monkeypatch):

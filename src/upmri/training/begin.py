@@ -59,9 +59,7 @@ def first_network(config: TrainConfig, objective: Objective, process: Process) -
                 "and they are those of the weights",
                 field="begin",
             ) from error
-    network = network.to(process.device)
-    torch.backends.cudnn.benchmark = process.device.type == "cuda"
-    return network
+    return network.to(process.device)
 
 
 def training_data(

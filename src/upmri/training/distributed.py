@@ -5,9 +5,11 @@ from __future__ import annotations
 import atexit
 import os
 import warnings
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Self
+from typing import Any, Self
 
 import torch
 import torch.distributed as dist
@@ -37,13 +39,24 @@ class Process:
         where = pick_device(device)
         if where.type == "cuda":
             where = torch.device("cuda", (where.index or 0) if world == 1 else local)
-            torch.cuda.set_device(where)
         if world > 1 and not dist.is_initialized():
-            dist.init_process_group("nccl" if where.type == "cuda" else "gloo")
+            with _current(where):
+                dist.init_process_group("nccl" if where.type == "cuda" else "gloo")
             if where.type != "cuda":  # its threads must not outlive the interpreter; NCCL's might wait for the others
                 atexit.register(dist.destroy_process_group)
         group = dist.new_group(backend="gloo", timeout=_LONGEST_WAIT) if world > 1 else None
         return cls(int(os.environ.get("RANK", "0")), world, where, group)
+
+    @contextmanager
+    def in_use(self) -> Iterator[None]:
+        """Within this context a GPU is the current one, and cuDNN measures which of its algorithms are the fastest."""
+        before = torch.backends.cudnn.benchmark
+        with _current(self.device):
+            torch.backends.cudnn.benchmark = before or self.device.type == "cuda"
+            try:
+                yield
+            finally:
+                torch.backends.cudnn.benchmark = before
 
     @property
     def leads(self) -> bool:
@@ -60,6 +73,10 @@ class Process:
         if self.world > 1:
             dist.all_reduce(values)
         return values / self.world
+
+
+def _current(device: torch.device) -> AbstractContextManager[Any]:
+    return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
 
 
 class PassNetwork:

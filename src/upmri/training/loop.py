@@ -46,8 +46,9 @@ def train(
     config
         A YAML file, its content, or a :class:`TrainConfig`.
     resume
-        Whether to continue from the checkpoint in the output folder, with the same result as an uninterrupted run.
-        Without it a folder that has a checkpoint is refused, and with it one that has none.
+        Whether to continue from the checkpoint in the output folder. On a CPU the result is that of an uninterrupted
+        run, bit for bit; on a GPU it may differ by rounding. Without it a folder that has a checkpoint is refused, and
+        with it one that has none.
     progress
         Whether to show a bar with the remaining time.
 
@@ -82,7 +83,7 @@ def train(
     if config.begin is not None:
         atomic.check_not_input(folder / f"{config.name}.safetensors", [find_weights(config.begin)])
     network = first_network(config, objective, process)  # before the data, which may take long
-    with checkpoint.run_lock(folder) if process.leads else nullcontext():
+    with process.in_use(), checkpoint.run_lock(folder) if process.leads else nullcontext():
         checkpoint.check(folder, resume)  # once more, now that no other training can change it
         slices, validation = training_data(config, method, process, progress)
         with closing(slices):
