@@ -358,7 +358,7 @@ def test_configurations_of_the_project(path):
         images, limit = {"brain": (config.train.images, 60), "cardiac": (other.train.images, 32)}[path.parent.name]
         assert images[: len(other.train.images)] == other.train.images
         lines = {"lines": "both", "accelerations": (2.0, 3.0, 4.0, 5.0, 6.0, 8.0)} if path.stem != "upmri-next" else {}
-        lines |= {"upmri-more": {"draw": 2}, "upmri-long": {"draw": 3, "redraw": 1300}}.get(path.stem, {})
+        lines |= {"upmri-more": {"draw": 2}, "upmri-long": {"draw": 3, "redraw": 1170}}.get(path.stem, {})
         validation = replace(other.validation, images=images, varied=0.7, limit=limit)
         other = replace(other, train=replace(other.train, images=images, **lines), validation=validation)
     assert (config.train, config.validation) == (other.train, other.validation)
