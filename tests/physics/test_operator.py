@@ -286,6 +286,7 @@ def test_scaled(rng):
     operator, x = sense(rng), rng(*SHAPE)
     scaled = operator.scaled(0.5)
     assert torch.allclose(scaled(x), operator(x) / 2)
+    assert scaled.data_shape == operator.data_shape
     assert torch.allclose(scaled.normal(x), operator.normal(x) / 4)
     assert torch.allclose(scaled.solve(x, 0.1), operator.solve(x, 0.4) * 4)
     lines = torch.tensor([True, False] * 3)

@@ -117,3 +117,8 @@ def test_wrong_shapes_are_refused(rng):
         with pytest.raises(InputError) as error:
             PhaseConstrainedOperator(rng(1, C, H, W), LINES, rng(1, H, wrong[0]), rng(1, H, wrong[1]).abs())
         assert error.value.field == name
+    operator = make(rng, slices=2)
+    for apply, shape, name in ((operator, (1, H, W), "image"), (operator.H, (2, C, H, W), "data")):
+        with pytest.raises(InputError) as error:
+            apply(rng(*shape))
+        assert error.value.field == name

@@ -144,14 +144,6 @@ def test_several_scans_are_one_problem(scan):
         assert torch.allclose(getattr(whole, name), getattr(parts, name))
 
 
-def test_the_scale_is_a_percentile(rng):
-    from upmri.physics.problem import _near_peak
-
-    for size in (1, 2, 500, 1001, 20000):
-        values = rng(3, size, dtype=torch.float32)
-        assert torch.allclose(_near_peak(values), values.quantile(0.999, dim=1))
-
-
 # Laziness.
 
 
@@ -355,3 +347,21 @@ def test_the_number_of_seeds_is_that_of_slices(operator, data, seeds):
         with pytest.raises(InputError, match="or 2") as error:
             make()
         assert error.value.field == "seeds"
+
+
+@pytest.mark.parametrize(("coils", "slices"), [(1, 2), (3, 1), (4, 2)])
+def test_data_of_another_shape_are_refused(operator, data, coils, slices):
+    """One coil or one slice would be broadcast to all of them."""
+    with pytest.raises(InputError, match=r"expected \(2, 3, 12, 10\)") as error:
+        Problem(operator, data[:, :1].expand(-1, coils, -1, -1)[:slices])
+    assert error.value.field == "kspace"
+    with pytest.raises(InputError) as error:
+        Problem(Columns(), data[:1, 0, :, ::2])
+    assert error.value.field == "kspace"
+
+
+def test_a_reference_of_another_shape_is_refused(operator, data, rng):
+    for shape in ((1, *SHAPE[1:]), SHAPE[1:], (2, 12, 9)):
+        with pytest.raises(InputError, match=r"expected \(2, 12, 10\)") as error:
+            Problem(operator, data, reference=rng(*shape))
+        assert error.value.field == "reference"

@@ -247,6 +247,23 @@ def test_wrong_shapes(maps, mask, field):
     assert error.value.field == field
 
 
+def test_images_and_data_of_another_shape_are_refused(rng):
+    """They would be broadcast; leading axes are several images of the same slices."""
+    operator = problem(rng)
+    assert operator(rng(4, *SHAPE)).shape == (4, 2, 3, 5, 8)
+    assert operator.H(rng(4, 2, 3, 5, 8)).shape == (4, *SHAPE)
+    for shape in ((1, 5, 8), (5, 8), (2, 5, 1)):
+        for apply in (operator, operator.forward):
+            with pytest.raises(InputError, match=r"expected \(…, 2, 5, 8\)") as error:
+                apply(rng(*shape))
+            assert error.value.field == "image"
+    for shape in ((1, 3, 5, 8), (2, 1, 5, 8), (3, 5, 8), (4, 5, 8)):
+        for apply in (operator.H, operator.adjoint):
+            with pytest.raises(InputError, match=r"expected \(…, 2, 3, 5, 8\)") as error:
+                apply(rng(*shape))
+            assert error.value.field == "data"
+
+
 def test_unknown_solver(rng):
     with pytest.raises(InputError) as error:
         problem(rng).solve(rng(*SHAPE), 0.1, "magic")

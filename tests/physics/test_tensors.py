@@ -5,7 +5,7 @@ from torch import nn
 
 from upmri.core.errors import InputError
 from upmri.physics.identity import IdentityOperator
-from upmri.physics.tensors import as_tensor, each, holders, moved
+from upmri.physics.tensors import as_tensor, each, expect, holders, moved, near_peak, of_shape
 
 
 def test_as_tensor():
@@ -57,3 +57,19 @@ def test_each_loops_over_leading_axes():
         with pytest.raises(InputError) as error:
             each(apply, wrong, (3,), "value")
         assert error.value.field == "value"
+
+
+def test_shapes_are_checked():
+    assert of_shape(np.ones((2, 3)), (2, 3), "value").shape == (2, 3)
+    expect(torch.ones(4, 2, 3), (2, 3), "value")
+    expect(torch.ones(4), (), "value")
+    for check, shape in ((of_shape, (4, 2, 3)), (of_shape, (1, 3)), (expect, (4, 1, 3)), (expect, (3,))):
+        with pytest.raises(InputError) as error:
+            check(torch.ones(shape), (2, 3), "value")
+        assert error.value.field == "value"
+
+
+def test_near_peak_is_a_percentile(rng):
+    for size in (1, 2, 500, 1001, 20000):
+        values = rng(3, size, dtype=torch.float32)
+        assert torch.allclose(near_peak(values), values.quantile(0.999, dim=1))

@@ -248,6 +248,11 @@ class ScaledOperator(Operator):
         """Pixels that A sees, bool (slice, H, W)."""
         return self.operator.support
 
+    @property
+    def data_shape(self) -> tuple[int, ...]:
+        """Shape of A x of one stack of slices."""
+        return self.operator.data_shape
+
     def forward(self, image: Tensor) -> Tensor:
         """A x, times c."""
         return self.operator._forward(image) * self.factor

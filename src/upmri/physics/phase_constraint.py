@@ -16,7 +16,7 @@ from upmri.physics.operator import Operator, Solver
 from upmri.physics.row_solver import Block, factor_bytes, normal_rows
 from upmri.physics.sense import Kept, SenseOperator
 from upmri.physics.solve import conjugate_gradients, per_slice
-from upmri.physics.tensors import Array, Target, as_tensor
+from upmri.physics.tensors import Array, Target, as_tensor, expect
 
 
 class PhaseConstrainedOperator(Operator):
@@ -73,11 +73,13 @@ class PhaseConstrainedOperator(Operator):
 
     def forward(self, image: Tensor) -> Tensor:
         """A x: (…, slice, H, W) → (…, slice, coil + 1, H, W)."""
+        expect(image, self.shape, "image")
         imaginary = self.weight.sqrt() * (self.phase.conj() * image).imag
         return torch.cat([self.sampled.forward(image), imaginary.to(image.dtype)[..., None, :, :]], -3)
 
     def adjoint(self, data: Tensor) -> Tensor:
         """A* (y, d) = A_Ω* y + i √β φ Re d, the adjoint for Re⟨a, b⟩."""
+        expect(data, self.data_shape, "data")
         last = self.weight.sqrt() * data[..., -1, :, :].real
         return self.sampled.adjoint(data[..., :-1, :, :]) + 1j * self.phase * last
 

@@ -19,7 +19,7 @@ from upmri.physics.maps import choose_maps
 from upmri.physics.operator import Operator
 from upmri.physics.sense import SenseOperator
 from upmri.physics.simulate import complex_normal
-from upmri.physics.tensors import Array, as_tensor
+from upmri.physics.tensors import Array, as_tensor, near_peak, of_shape
 from upmri.physics.time_average import average_image, to_frames
 
 
@@ -81,8 +81,8 @@ class Problem:
                 f"expected a number by which {operator.shape[0]} slices divide, got {frames}", field="frames"
             )
         self.seeds = _each_slice(seeds, operator.shape[0])
-        self._kspace = None if kspace is None else as_tensor(kspace)
-        self._reference = None if reference is None else as_tensor(reference)
+        self._kspace = None if kspace is None else of_shape(kspace, operator.data_shape, "kspace")
+        self._reference = None if reference is None else of_shape(reference, operator.shape, "reference")
         self._sigma, self._scaled = sigma, scaled
         self.maps_from: tuple[str, ...] = ()
 
@@ -155,7 +155,7 @@ class Problem:
         image = self._combined
         if self.frames > 1:  # a frame alone may have no line near DC
             image = average_image(self.operator, image, self.frames)
-        peak = to_frames(_near_peak(image.abs().flatten(1)), self.frames)
+        peak = to_frames(near_peak(image.abs().flatten(1)), self.frames)
         return torch.where(peak > 0, peak, 1)
 
     @cached_property
@@ -272,15 +272,6 @@ class Problem:
         support = self.operator.support
         sampled = self.lines.float().mean((1, 2)).to(self.device)
         return (1 / sampled) * support.sum((1, 2)).clamp_min(1) / support[0].numel()
-
-
-def _near_peak(values: Tensor) -> Tensor:
-    """The 99.9th percentile of each row, (row,), from the largest values alone: sorting all of them is slow."""
-    at = 0.999 * (values.shape[1] - 1)
-    below = int(at)
-    largest = values.topk(values.shape[1] - below, dim=1).values
-    above = largest[:, -2] if largest.shape[1] > 1 else largest[:, -1]
-    return torch.lerp(largest[:, -1], above, at - below)
 
 
 def _given_from(scan: Scan) -> list[str]:

@@ -16,7 +16,7 @@ from upmri.physics.fourier import fft2c, ifft2c, mirror
 from upmri.physics.operator import Operator, Solver
 from upmri.physics.row_solver import Block, RowSolver, factor_bytes, row_blocks
 from upmri.physics.solve import CirculantPreconditioner, solve_with_residual
-from upmri.physics.tensors import Array, Target, as_tensor
+from upmri.physics.tensors import Array, Target, as_tensor, expect
 
 # Bytes of coil images in flight: what a CPU's cache holds, and what keeps an accelerator busy without crowding it.
 _CHUNK = {"cpu": 3 << 20}
@@ -119,10 +119,12 @@ class SenseOperator(Operator):
 
     def forward(self, image: Tensor) -> Tensor:
         """A x: (…, slice, H, W) → (…, slice, coil, H, W)."""
+        expect(image, self.shape, "image")
         return self.mask[:, None] * fft2c(self.maps * image[..., None, :, :])
 
     def adjoint(self, data: Tensor) -> Tensor:
         """A* y = Σ_c conj(S_c) F* M y_c: (…, slice, coil, H, W) → (…, slice, H, W)."""
+        expect(data, self.data_shape, "data")
         return (self.maps.conj() * ifft2c(self.mask[:, None] * data)).sum(-3)
 
     def restrict(self, mask: Array) -> SenseOperator:

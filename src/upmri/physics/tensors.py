@@ -1,4 +1,4 @@
-"""Tensors among Python objects: taken from NumPy, found, moved."""
+"""Tensors among Python objects: taken from NumPy, checked, found, moved."""
 
 from __future__ import annotations
 
@@ -49,6 +49,19 @@ def moved(value: Any, target: Target) -> Any:
     return value.to(target) if next(holders(value), None) is not None else value
 
 
+def of_shape(value: Array, shape: tuple[int, ...], field: str) -> Tensor:
+    """Turn an array of exactly this shape into a tensor; one with fewer slices or coils would be broadcast."""
+    if tuple(value.shape) != shape:
+        raise InputError(f"expected {shape}, got {tuple(value.shape)}", field=field)
+    return as_tensor(value)
+
+
+def expect(value: Tensor, shape: tuple[int, ...], field: str) -> None:
+    """Refuse a tensor that is not (…, shape), which might be broadcast to something else."""
+    if value.shape[max(value.ndim - len(shape), 0) :] != shape:
+        raise InputError(f"expected (…, {', '.join(map(str, shape))}), got {tuple(value.shape)}", field=field)
+
+
 def each(apply: Callable[[Tensor], Any], value: Tensor, shape: tuple[int, ...], field: str) -> Tensor:
     """Apply a function of tensors of one shape to every entry of the leading axes; no gradients, NumPy results allowed.
 
@@ -63,10 +76,18 @@ def each(apply: Callable[[Tensor], Any], value: Tensor, shape: tuple[int, ...], 
     field
         What the value is called in an error.
     """
-    lead = value.shape[: max(value.ndim - len(shape), 0)]
-    if tuple(value.shape) != (*lead, *shape):
-        raise InputError(f"expected (…, {', '.join(map(str, shape))}), got {tuple(value.shape)}", field=field)
+    expect(value, shape, field)
+    lead = value.shape[: value.ndim - len(shape)]
     value = value.detach().resolve_conj().resolve_neg()  # NumPy knows no lazy conjugates
     entries = value.reshape(-1, *shape)
     results = torch.stack([as_tensor(apply(entry)).to(value.device, value.dtype) for entry in entries])
     return results.reshape(*lead, *results.shape[1:])
+
+
+def near_peak(values: Tensor) -> Tensor:
+    """The 99.9th percentile of each row, (row,), from the largest values alone: sorting all of them is slow."""
+    at = 0.999 * (values.shape[1] - 1)
+    below = int(at)
+    largest = values.topk(values.shape[1] - below, dim=1).values
+    above = largest[:, -2] if largest.shape[1] > 1 else largest[:, -1]
+    return torch.lerp(largest[:, -1], above, at - below)
