@@ -162,7 +162,8 @@ def test_without_lines_outside_the_centre_there_is_no_split():
 
 def problem_of(*masks):
     stack = torch.stack(masks)
-    return Problem(SenseOperator(torch.ones(len(stack), 1, ROWS, stack.shape[-1]) + 0j, stack), torch.ones(1) + 0j)
+    data = torch.ones(len(stack), 1, ROWS, stack.shape[-1]) + 0j
+    return Problem(SenseOperator(data, stack), data)
 
 
 def outside(mask):
