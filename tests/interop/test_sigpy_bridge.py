@@ -50,6 +50,17 @@ def test_to_sigpy(sense, rng):
     assert ours.N.H is ours.N
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.complex64, np.complex128])
+def test_any_precision_and_real_images(sense, rng, dtype):
+    """Real numbers, and sigpy's default, complex128, for an operator in single precision."""
+    linop = to_sigpy(sense.to(torch.complex64))
+    x = rng(2, 6, 8).numpy().real.astype(dtype)
+    data, wanted = linop(x), np.result_type(dtype, np.complex64)
+    assert np.allclose(data, sense(torch.from_numpy(x).to(torch.complex128)).numpy(), atol=1e-5)
+    assert np.allclose(linop.N(x), linop.H(data), atol=1e-5)
+    assert (data.dtype, linop.N(x).dtype, linop.H(data).dtype) == (wanted, wanted, wanted)
+
+
 def test_their_solver_on_our_operator(sense, rng):
     """sigpy's conjugate gradients reach what ours do."""
     linop, b = to_sigpy(sense), rng(2, 6, 8)

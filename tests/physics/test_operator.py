@@ -106,6 +106,30 @@ def test_normal_and_solve_are_those_of_the_matrix(operator, rng, dense):
     assert torch.allclose(operator.solve(x, damping, "cg", tolerance=1e-13), expected)
 
 
+@pytest.mark.parametrize("precision", [torch.float32, torch.float64])
+def test_real_images_and_data_are_complex_ones_without_imaginary_part(operator, rng, precision):
+    """Of which no imaginary part is lost on the way."""
+    operator = operator.to(precision)
+    image, rhs = rng(*SHAPE).real.to(precision), rng(*SHAPE).real.to(precision)
+    data = operator(image).real.clone()
+    for apply, value in (
+        (operator, image),
+        (operator.normal, image),
+        (operator.H, data),
+        (lambda b: operator.solve(b, 0.1), rhs),
+        (lambda b: operator.solve(b, 0.1, "cg"), rhs),
+    ):
+        found = apply(value)
+        assert found.dtype == precision.to_complex()
+        assert torch.equal(found, apply(value.to(precision.to_complex())))
+
+
+def test_the_gradient_in_a_real_image_is_real(operator, rng):
+    image = rng(*SHAPE).real.clone().requires_grad_()
+    (found,) = torch.autograd.grad(operator(image).abs().square().sum(), image)
+    assert torch.allclose(found, 2 * operator.normal(image.detach()).real)
+
+
 def test_leading_axes(operator, rng):
     x = rng(2, 3, *SHAPE)
     y = operator(x)

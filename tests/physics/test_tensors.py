@@ -5,7 +5,7 @@ from torch import nn
 
 from upmri.core.errors import InputError
 from upmri.physics.identity import IdentityOperator
-from upmri.physics.tensors import as_tensor, each, expect, holders, moved, near_peak, of_shape
+from upmri.physics.tensors import as_complex, as_tensor, each, expect, holders, moved, near_peak, of_shape
 
 
 def test_as_tensor():
@@ -57,6 +57,21 @@ def test_each_loops_over_leading_axes():
         with pytest.raises(InputError) as error:
             each(apply, wrong, (3,), "value")
         assert error.value.field == "value"
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (torch.float32, torch.complex64),
+        (torch.float64, torch.complex128),
+        (torch.int64, torch.complex64),
+        (torch.complex128, torch.complex128),
+    ],
+)
+def test_as_complex(given, expected):
+    value = torch.ones(2, dtype=given)
+    assert as_complex(value).dtype == expected
+    assert (as_complex(value) is value) == given.is_complex
 
 
 def test_shapes_are_checked():

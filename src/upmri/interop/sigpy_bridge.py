@@ -25,7 +25,10 @@ def from_sigpy(linop: sigpy.linop.Linop) -> Operator:
 
 
 def to_sigpy(operator: Operator) -> sigpy.linop.Linop:
-    """Use an upmri operator in sigpy, on images (slice, H, W) and data of ``operator.data_shape``."""
+    """Use an upmri operator in sigpy, on images (slice, H, W) and data of ``operator.data_shape``.
+
+    It computes on the operator's device and in its precision; results are complex, in the precision of the argument.
+    """
     return _ToSigpy(operator)
 
 
@@ -84,5 +87,7 @@ class _ToSigpyNormal(sigpy.linop.Linop):
 
 
 def _array(operator: Operator, apply: Any, value: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    result: Tensor = apply(torch.tensor(value, device=operator.device))
-    return result.cpu().resolve_conj().numpy()
+    result: Tensor = apply(torch.tensor(value, device=operator.device, dtype=operator.dtype))
+    # In the precision of the argument, which solvers of sigpy add to the result in place.
+    found: np.ndarray[Any, Any] = result.cpu().resolve_conj().numpy()
+    return found.astype(np.result_type(value, np.complex64), copy=False)

@@ -7,6 +7,7 @@ from torch import Tensor
 from upmri.physics.derivatives import Run
 from upmri.physics.operator import Operator
 from upmri.physics.solve import per_slice
+from upmri.physics.tensors import as_complex
 
 
 class IdentityOperator(Operator):
@@ -31,7 +32,7 @@ class IdentityOperator(Operator):
 
     def normal(self, image: Tensor) -> Tensor:
         """The image."""
-        return image
+        return as_complex(image)
 
     def _inverse(self, *_: object) -> Run:
         return lambda rhs, damping, _: rhs / (1 + per_slice(damping, rhs))

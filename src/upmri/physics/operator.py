@@ -15,7 +15,7 @@ from torch import Tensor
 from upmri.core.errors import InputError
 from upmri.physics.derivatives import Run, inverse, linear, outside
 from upmri.physics.solve import conjugate_gradients
-from upmri.physics.tensors import Array, Target, each, holders, moved
+from upmri.physics.tensors import Array, Target, as_complex, each, holders, moved
 
 Solver = Literal["auto", "direct", "cg"]
 
@@ -27,6 +27,7 @@ class Operator(ABC):
     return tensors or NumPy arrays, without gradients. Everything else follows from them and works with leading axes
     (several images of the same slices), under ``torch.inference_mode()`` and ``torch.func.vmap``, and with gradients
     of any order. So call ``operator(image)`` and ``operator.H(data)`` rather than the two methods.
+    Real images and data become complex of the same precision first.
     Slices must be independent: data of one slice depend on the image of that slice alone.
 
     Attributes
@@ -67,7 +68,7 @@ class Operator(ABC):
 
     def __call__(self, image: Tensor) -> Tensor:
         """A x: (…, slice, H, W) → (…, data)."""
-        return linear(image, self._forward, self._adjoint)
+        return linear(as_complex(image), self._forward, self._adjoint)
 
     @property
     def H(self) -> Adjoint:
@@ -76,7 +77,7 @@ class Operator(ABC):
 
     def normal(self, image: Tensor) -> Tensor:
         """N x = A*A x, (…, slice, H, W)."""
-        return linear(image, self._normal, self._normal)
+        return linear(as_complex(image), self._normal, self._normal)
 
     def solve(
         self,
@@ -109,7 +110,9 @@ class Operator(ABC):
             raise InputError(f"expected {tuple(rhs.shape)}, got {tuple(start.shape)}", field="start")
         # The values of a tensor are not looked at: an accelerator would have to wait for them.
         positive = isinstance(damping, Tensor) or damping > 0
-        return inverse(rhs, damping, self._inverse(solver, positive, tolerance, accuracy, iterations), start)
+        return inverse(
+            as_complex(rhs), damping, self._inverse(solver, positive, tolerance, accuracy, iterations), start
+        )
 
     @cached_property
     def support(self) -> Tensor:
@@ -224,7 +227,7 @@ class Adjoint:
 
     def __call__(self, data: Tensor) -> Tensor:
         """A* y: (…, data) → (…, slice, H, W)."""
-        return linear(data, self.H._adjoint, self.H._forward)
+        return linear(as_complex(data), self.H._adjoint, self.H._forward)
 
 
 class ScaledOperator(Operator):

@@ -49,6 +49,11 @@ def moved(value: Any, target: Target) -> Any:
     return value.to(target) if next(holders(value), None) is not None else value
 
 
+def as_complex(value: Tensor) -> Tensor:
+    """Turn real numbers into complex ones of the same precision; complex ones stay as they are."""
+    return value if value.is_complex() else value.to(torch.promote_types(value.dtype, torch.complex64))
+
+
 def of_shape(value: Array, shape: tuple[int, ...], field: str) -> Tensor:
     """Turn an array of exactly this shape into a tensor; one with fewer slices or coils would be broadcast."""
     if tuple(value.shape) != shape:
