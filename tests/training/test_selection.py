@@ -39,7 +39,7 @@ def test_a_limit_is_spread_over_all(folder):
 
 
 def test_only_images_larger_than_the_side_get_a_lower_resolution(tmp_path):
-    np.save(tmp_path / "p.npy", np.full((1, 12, 6), 3.0))
+    np.savez(tmp_path / "p.npz", image=np.full((1, 12, 6), 3.0, np.float32))
     for side, expected in ((None, (12, 6)), (8, (8, 6)), (4, (4, 4))):
         selection = Selection(images=(str(tmp_path),), side=side)
         image = read_image(selection, select(selection)[0])

@@ -144,7 +144,7 @@ def read_image(selection: Selection, at: Slice) -> NDArray[Any]:
     height, width = (min(length, selection.side or length) for length in image.shape)
     if (height, width) == image.shape:
         return image
-    return np.asarray(lower_resolution(torch.as_tensor(image).to(torch.complex64), height, width).abs())
+    return np.asarray(lower_resolution(torch.from_numpy(np.array(image, np.complex64)), height, width).abs())
 
 
 def draw_lines(selection: Selection, width: int, acceleration: float, seed: int, height: int = 1) -> Tensor:
