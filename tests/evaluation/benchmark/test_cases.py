@@ -75,6 +75,25 @@ def test_keys_differ(write):
     assert len(set(keys)) == len(keys) == 6 * 2 * 2 * 2
 
 
+def test_equal_keys_are_refused(write, heads, tmp_path):
+    """Two people whose files and folders have the same names; and a file that is given twice."""
+    files = [tmp_path / person / "anat" / "T1w.npz" for person in "AB"]
+    for file, source in zip(files, sorted(heads.iterdir()), strict=True):
+        file.parent.mkdir(parents=True)
+        file.write_bytes(source.read_bytes())
+    images = [{"name": f"brains {i}", "images": [str(file)], "coils": 4} for i, file in enumerate(files)]
+    assert len(cases.tasks(read_config(write(groups=images)))) == 2 * 3 * 2  # groups of their own
+    together = {"name": "brains", "images": [str(file) for file in files], "coils": 4}
+    twice = images[1] | {"images": [str(files[1]), str(files[1])]}
+    for group, named in ((together, files), (twice, files[1:])):
+        with pytest.raises(InputError) as error:
+            cases.tasks(read_config(write(groups=[group])))
+        assert (error.value.field, error.value.path) == (f"groups.{group['name']}", str(files[1]))
+        assert all(str(file) in error.value.message for file in named)
+    with pytest.raises(InputError):
+        cases.tasks(read_config(write(accelerations=[2, 2])))
+
+
 def test_pictures_are_spread_over_a_group(write):
     config = read_config(write(accelerations=[2], shown=2))
     tasks = cases.tasks(config)

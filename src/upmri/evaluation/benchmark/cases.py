@@ -27,7 +27,7 @@ class Task:
 
     @property
     def key(self) -> str:
-        """The key of the scan in the database."""
+        """The name of the scan in tables and in the database."""
         name, again = self.slice.name, f" draw {self.draw}" if self.draw else ""
         return f"{self.group.name} {name} {self.slice.index} {self.acceleration:g}x {self.maps}{again}"
 
@@ -61,8 +61,8 @@ class Task:
 
 
 def tasks(config: BenchmarkConfig) -> list[Task]:
-    """Return all scans to reconstruct, those of one slice after each other."""
-    made = []
+    """Return all scans to reconstruct, those of one slice after each other; an error if two have the same key."""
+    made: list[Task] = []
     for group in config.groups:
         found = select(group)
         if not found:
@@ -74,7 +74,23 @@ def tasks(config: BenchmarkConfig) -> list[Task]:
             for maps in config.maps
             for draw in range(config.draws)
         ]
+    known: dict[str, Task] = {}
+    for task in made:
+        if (other := known.setdefault(task.key, task)) is not task:
+            raise _same_key(other, task)
     return made
+
+
+def _same_key(one: Task, other: Task) -> InputError:
+    """Return the error that two scans cannot be told apart in tables and in the database."""
+    if one.slice == other.slice:
+        what = f"expected each scan once, this file or its acceleration is given twice: {other.slice.path}"
+    else:
+        what = (
+            f"expected different names (folder/file), got {one.slice.path} and {other.slice.path}; "
+            "put them in different groups, or rename a folder"
+        )
+    return InputError(f"{what} (scan {other.key!r})", field=f"groups.{other.group.name}", path=other.slice.path)
 
 
 def with_pictures(config: BenchmarkConfig, made: list[Task]) -> set[str]:
