@@ -1,5 +1,7 @@
 """Figures from a store."""
 
+import pytest
+
 from upmri.evaluation.benchmark import summary
 from upmri.evaluation.benchmark.plan import read_config
 from upmri.evaluation.benchmark.run import run_benchmark, variants
@@ -32,6 +34,29 @@ def test_what_is_missing_is_counted(write, tmp_path):
     more = read_config(write(accelerations=[2, 2.5, 1.5]))
     assert summary.missing(store, more) == 6 * 5
     store.close()
+
+
+def test_tables_have_the_scans_of_the_configuration_alone(write, heads, tmp_path):
+    """After the limit was lowered and an entry was added; pictures and curves, too."""
+    group = {"name": "heads", "images": [str(heads)], "coils": 4}
+    sense = {"method": "sense", "label": "upmri"}
+    swept = {"method": "sense", "label": "damped", "sweep": {"damping": [1e-3, 1e-2]}}
+    folder = tmp_path / "results"
+    run_benchmark(read_config(write(entries=[sense, swept], accelerations=[2])), folder, device="cpu").close()
+    config = read_config(
+        write(groups=[group | {"limit": 2}], entries=[{"method": "zero-filled"}, sense, swept], accelerations=[2])
+    )
+    store = run_benchmark(config, folder, device="cpu")
+    assert summary.missing(store, config) == 0
+    drawn = {}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(summary, "curves", lambda panels, path, **_: drawn.update(panels) or path)
+        summary.write_summary(store, config, folder)
+    store.close()
+    slices = (folder / "slices.csv").read_text().splitlines()[1:]
+    assert [line.split(",")[3] for line in slices] == ["zero-filled"] * 2 + ["upmri"] * 2
+    assert "2 scans of 2 people" in (folder / "table.md").read_text()
+    assert [len(values) for values in drawn["heads"]["damped, 2×"].values()] == [2, 2]
 
 
 def test_weights_are_read_once_to_count_what_is_missing(write, tmp_path, monkeypatch):

@@ -13,8 +13,10 @@ import pytest
 import yaml
 
 from upmri import InputError
+from upmri.evaluation.benchmark.run import DATABASE, variants
+from upmri.evaluation.benchmark.store import Store
 from upmri.evaluation.controlled.arms import read_plan
-from upmri.evaluation.controlled.endpoints import Score, _weights, difference
+from upmri.evaluation.controlled.endpoints import Score, _weights, difference, write_endpoints
 from upmri.evaluation.controlled.parts import experiment_parts, run_parts
 from upmri.methods import find_method
 from upmri.networks.unrolled import Unrolled
@@ -97,6 +99,7 @@ def test_from_the_plan_to_the_report(plan, command, capsys):
     assert begun == [f"train/{arm.name}/{seed}" for seed in (0, 1) for arm in config.arms]
     check_report(config)
     assert run_parts(config) == []  # nothing is left to do
+    check_results_of_other_scans_are_left_out(config)
 
 
 @pytest.mark.filterwarnings("ignore:.*phase-encoding lines are in no")
@@ -157,6 +160,20 @@ def check_report(config):
         assert end["people"] == 2
     assert {end["name"] for end in report["endpoints"] if end["primary"]} == {"the loss", "the path"}
     assert "upmri-no-path − weighted-ssdu" in (config.folder / "report.md").read_text()
+
+
+def check_results_of_other_scans_are_left_out(config):
+    """Results of a scan of an earlier plan in the same folder are not in the report."""
+    benchmark, report = config.benchmark(), (config.folder / "report.json").read_text()
+    store = Store(Path(benchmark.output) / DATABASE)
+    store.add_scan(
+        "other", grp="heads", person="x", name="x", slice=0, acceleration=2.0, true_acceleration=2.0, maps="espirit"
+    )
+    for variant in variants(benchmark):
+        store.put("other", variant.key, {"psnr": 99.0, "ssim": 1.0, "nmse": 0.0}, 0.0, {})
+    store.close()
+    write_endpoints(config)
+    assert (config.folder / "report.json").read_text() == report
 
 
 def test_what_is_missing_is_named(plan, tmp_path):

@@ -11,8 +11,9 @@ import torch
 
 from upmri.evaluation.benchmark import cases
 from upmri.evaluation.benchmark.plan import BenchmarkConfig
+from upmri.evaluation.benchmark.present import present_rows
 from upmri.evaluation.benchmark.run import TRUTH, Variant, variants
-from upmri.evaluation.benchmark.store import Store
+from upmri.evaluation.benchmark.store import Row, Store
 from upmri.evaluation.benchmark.tables import Cell, cells, score_csv, score_markdown, slice_csv
 from upmri.evaluation.comparison import comparison
 from upmri.evaluation.plots import curves, violins
@@ -23,9 +24,13 @@ _WRAP, _WIDE = 7, 20
 
 
 def write_summary(store: Store, config: BenchmarkConfig, folder: Path) -> list[Path]:
-    """Write ``table.md``, ``table.csv``, ``slices.csv`` and all figures into a folder; return their paths."""
-    made = variants(config)
-    found = cells(store.rows(), config, made)
+    """Write ``table.md``, ``table.csv``, ``slices.csv`` and all figures into a folder; return their paths.
+
+    They have the results of this configuration only, not others that the database keeps.
+    """
+    made, todo = variants(config), cases.tasks(config)
+    rows = present_rows(store, todo)
+    found = cells(rows, config, made)
     paths = [folder / "table.md", folder / "table.csv", folder / "slices.csv"]
     texts = (score_markdown(found, config), score_csv(found, config), slice_csv(found))
     for path, text in zip(paths, texts, strict=True):
@@ -34,16 +39,16 @@ def write_summary(store: Store, config: BenchmarkConfig, folder: Path) -> list[P
     return (
         paths
         + _violins(found, config, folder)
-        + _curves(store, config, made, folder)
-        + _pictures(store, config, found, folder)
+        + _curves(rows, config, made, folder)
+        + _pictures(store, todo, found, folder)
     )
 
 
 def missing(store: Store, config: BenchmarkConfig) -> int:
-    """Return the number of results that are not in the database."""
-    made = variants(config)  # once: this reads all weights
-    wanted = {(task.key, variant.key) for task in cases.tasks(config) for variant in made}
-    return len(wanted - {(row.scan, row.variant) for row in store.rows()})
+    """Return the number of results of this configuration that are not in the database."""
+    made, todo = variants(config), cases.tasks(config)  # once: this reads all weights
+    wanted = {(task.key, variant.key) for task in todo for variant in made}
+    return len(wanted - {(row.scan, row.variant) for row in present_rows(store, todo)})
 
 
 def _violins(found: Sequence[Cell], config: BenchmarkConfig, folder: Path) -> list[Path]:
@@ -61,15 +66,15 @@ def _violins(found: Sequence[Cell], config: BenchmarkConfig, folder: Path) -> li
     return paths
 
 
-def _curves(store: Store, config: BenchmarkConfig, made: Sequence[Variant], folder: Path) -> list[Path]:
+def _curves(rows: Sequence[Row], config: BenchmarkConfig, made: Sequence[Variant], folder: Path) -> list[Path]:
     """Draw one figure for each swept setting: every entry that sweeps it, at every acceleration."""
-    rows, paths = store.rows(), []
+    paths = []
     for setting in dict.fromkeys(key for entry in config.entries for key in entry.sweep):
         entries = [entry.name for entry in config.entries if setting in entry.sweep]
         swept = {v.key: v.entry for v in made if v.entry.name in entries}
         panels: dict[str, Any] = {}
         for row in rows:
-            if row.variant in swept and row.maps == config.maps[0] and row.acceleration in config.accelerations:
+            if row.variant in swept and row.maps == config.maps[0]:
                 entry = swept[row.variant]
                 series = panels.setdefault(row.group, {}).setdefault(f"{entry.name}, {row.acceleration:g}×", {})
                 series.setdefault(entry.settings[setting], []).append(row.psnr)
@@ -84,10 +89,10 @@ def _spread(panels: dict[str, Any]) -> bool:
     return min(values) > 0 and max(values) / min(values) >= _WIDE
 
 
-def _pictures(store: Store, config: BenchmarkConfig, found: Sequence[Cell], folder: Path) -> list[Path]:
+def _pictures(store: Store, todo: Sequence[cases.Task], found: Sequence[Cell], folder: Path) -> list[Path]:
     """Draw one figure for each scan whose images were kept: the reference and every entry."""
     paths = []
-    for task in cases.tasks(config):
+    for task in todo:
         truth = store.picture(task.key, TRUTH)
         if truth is None:
             continue

@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from upmri.evaluation.benchmark.cases import tasks
+from upmri.evaluation.benchmark.present import present_rows
 from upmri.evaluation.benchmark.run import DATABASE, variants
 from upmri.evaluation.benchmark.store import Store
 from upmri.evaluation.benchmark.text_tables import markdown_table
@@ -137,7 +139,7 @@ def _scores(config: ControlledConfig) -> dict[tuple[str, float | str], Scores]:
     arms = {config.entry_name(arm, seed): (arm.name, seed) for arm in config.arms for seed in config.seeds}
     store = Store(Path(benchmark.output) / DATABASE)
     cells: dict[tuple[str, float | str], Scores] = defaultdict(lambda: defaultdict(lambda: defaultdict(dict)))
-    for row in store.rows():
+    for row in present_rows(store, tasks(benchmark)):
         if row.variant not in names:
             continue
         arm, seed = arms.get(names[row.variant], (SENSE, 0))
