@@ -115,3 +115,6 @@ def test_where_maps_are_from_and_how_good_they_are():
     wrong = info(upmri.Scan(kspace=scan.kspace, maps=scan.maps.roll(1, 1)))
     assert wrong["maps_quality"] == "poor"
     assert any("maps are poor" in note for note in wrong["notes"])
+    copied = info(replace(scan, meta={"maps_from": "joint estimation", "maps_copy": 0.05}))
+    assert copied["maps_quality"] == "doubtful"
+    assert any("maps are doubtful: 5.0% of the image were a copy of the object" in note for note in copied["notes"])

@@ -5,7 +5,7 @@ import torch
 
 import upmri
 from upmri.physics import copies
-from upmri.physics.copies import every_second, mixing, without_copy
+from upmri.physics.copies import every_second, mixing, remove_copy, without_copy
 
 WIDTH = 72
 
@@ -80,6 +80,13 @@ def test_the_copy_in_maps_is_removed(full, start):
     assert error(mixed) > 0.1
     assert error(found) < 0.6 * error(mixed)
 
+    maps, share_of_copy = remove_copy(full.kspace * mask[:, None], mask, torch.cat([mixed]))
+    assert torch.equal(maps, found)
+    _, least = remove_copy(full.kspace * mask[:, None], mask, full.maps)
+    assert share_of_copy.shape == (1,)
+    assert share_of_copy > 2 * least
+    assert 0.03 < share_of_copy < 0.3
+
 
 def test_slices_are_independent_and_nothing_has_no_copy(full):
     mask = lines(slice(0, None, 2))[None]
@@ -88,4 +95,5 @@ def test_slices_are_independent_and_nothing_has_no_copy(full):
     found = without_copy(kspace, mask.expand(2, -1, -1), maps)
     assert torch.equal(found[:1], without_copy(kspace[:1], mask, full.maps))
     assert torch.allclose(found[1], full.maps[0], atol=1e-6)
+    assert remove_copy(0 * kspace, mask.expand(2, -1, -1), maps)[1].tolist() == [0, 0]
     assert not copies.mixing(torch.zeros(1, 8, 8, dtype=torch.complex64)).any()

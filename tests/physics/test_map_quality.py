@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import upmri
-from upmri.physics.map_quality import Quality, assess, worst
+from upmri.physics.map_quality import Quality, assess, severity, worst
 
 
 @pytest.fixture(scope="module", params=["calibration lines", "every second line"])
@@ -65,3 +65,22 @@ def test_slices_without_samples_have_no_quality(scan):
     assert worst(found) == found[0]
     assert worst([None]) is None
     assert worst([Quality(0.1, "poor"), Quality(0.01, "good")]).verdict == "poor"
+    # A good share of the one may be larger than a doubtful one of the other.
+    assert worst([Quality(0.019, "good"), Quality(0.001, "poor", copy=0.2)]).copy == 0.2
+
+
+@pytest.mark.parametrize(("copy", "verdict"), [(0.0, "good"), (0.03, "good"), (0.04, "doubtful"), (0.1, "poor")])
+def test_a_copy_that_was_removed_is_judged_besides(scan, copy, verdict):
+    """The data are explained in any case."""
+    (found,) = assess(scan.kspace, scan.mask, scan.maps, [copy])
+    assert (found.verdict, found.copy) == (verdict, copy)
+    assert found.unexplained == share(scan, scan.maps).unexplained
+    assert found.copied == (verdict != "good")
+    assert ("copy of the object" in found.reason) == found.copied
+    (wrong,) = assess(scan.kspace, scan.mask, scan.maps.roll(1, 1), [0.05])
+    assert (wrong.verdict, wrong.copied) == ("poor", False)
+    assert wrong.reason == f"{wrong.unexplained:.1%} of the data unexplained"
+
+
+def test_verdicts_have_an_order():
+    assert [severity(word) for word in ("good", "doubtful", "poor", "")] == [0, 1, 2, 0]

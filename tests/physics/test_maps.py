@@ -9,7 +9,7 @@ import upmri
 from upmri.core.errors import InputError
 from upmri.physics import maps as module
 from upmri.physics.fourier import crop, fft2c
-from upmri.physics.maps import choose_maps, estimate_maps
+from upmri.physics.maps import choose_maps, copy_removed, estimate_maps, found_maps
 
 
 @pytest.fixture(scope="module")
@@ -97,9 +97,9 @@ def joint(monkeypatch):
 
     def stand_in(kspace, mask):
         calls.append(len(kspace))
-        return torch.full_like(kspace, kspace.shape[1] ** -0.5)
+        return torch.full_like(kspace, kspace.shape[1] ** -0.5), torch.full((len(kspace),), 0.25)
 
-    monkeypatch.setattr(module, "joint_maps", stand_in)
+    monkeypatch.setattr(module, "joint_estimate", stand_in)
     return calls
 
 
@@ -126,7 +126,32 @@ def test_each_slice_gets_the_way_it_offers(full, joint):
     assert joint == [1]
     assert torch.equal(maps[1], estimate_maps(scan[1]).maps[0])
     assert not maps[2].any()
+    assert found_maps(scan.kspace, scan.mask).copies == [0.25, 0, 0]
     assert estimate_maps(scan).meta["maps_from"] == "joint estimation, calibration lines"
+
+
+def test_the_share_of_the_copy_goes_with_the_maps(full, joint):
+    scan = undersampled(full)
+    mapped = estimate_maps(scan)
+    assert mapped.meta["maps_copy"] == copy_removed(mapped.meta) == 0.25
+    for one in (scan, mapped):
+        assert upmri.Problem.from_scan(one).maps_copies == (0.25,)
+    again = estimate_maps(mapped, full)
+    assert "maps_copy" not in again.meta
+    assert upmri.Problem.from_scan(again).maps_copies == (0,)
+    replaced = replace(mapped, maps=full.maps, meta=mapped.meta | {"maps_from": "reference scan"})
+    assert copy_removed(replaced.meta) == 0
+
+
+@pytest.mark.parametrize("estimate", [lambda scan: scan, estimate_maps])
+def test_maps_with_a_large_share_of_the_copy_are_poor(full, monkeypatch, estimate):
+    """True maps explain the data, which does not show that they are right."""
+    monkeypatch.setattr(module, "joint_estimate", lambda *_: (full.maps, torch.tensor([0.25])))
+    scan = estimate(undersampled(full, noise=0.003))
+    with pytest.warns(UserWarning, match=r"maps \(joint estimation\): 25.0% of the image were a copy of the object"):
+        settings = upmri.reconstruct(scan, "sense", device="cpu").settings
+    assert (settings["maps_quality"], settings["maps_copy"]) == ("poor", 0.25)
+    assert settings["maps_unexplained"] < 0.01
 
 
 def test_problems_say_where_maps_are_from(full, joint):

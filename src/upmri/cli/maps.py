@@ -34,7 +34,7 @@ def maps_command(
     """Write the coil maps of a scan: its own, or estimated in the best way that it offers."""
     from upmri.formats import atomic, check_maps_target, guard, load, save_maps
     from upmri.physics.map_quality import assess, worst
-    from upmri.physics.maps import estimate_maps
+    from upmri.physics.maps import copy_removed, estimate_maps
 
     check_maps_target(target, overwrite=overwrite)
     atomic.check_not_input(target, [scan] if reference is None else [scan, reference])
@@ -44,7 +44,7 @@ def maps_command(
     with guard.naming(scan):
         mapped = loaded if loaded.maps is not None and other is None else estimate_maps(loaded, other)
         assert mapped.maps is not None  # noqa: S101
-        found = worst(assess(mapped.kspace, mapped.mask, mapped.maps))
+        found = worst(assess(mapped.kspace, mapped.mask, mapped.maps, [copy_removed(mapped.meta)] * len(mapped)))
     save_maps(mapped, target, overwrite=overwrite)
     facts = {
         "out": str(target),
@@ -56,5 +56,5 @@ def maps_command(
     if as_json:
         typer.echo(json.dumps(facts, indent=2))
     elif not quiet:
-        verdict = "" if found is None else f": {found.verdict}, {found.unexplained:.1%} of the data unexplained"
+        verdict = "" if found is None else f": {found.verdict}, {found.reason}"
         console.say(f"{target}: {len(mapped)} slice{'s' * (len(mapped) != 1)}, from {facts['maps_from']}{verdict}")

@@ -14,7 +14,7 @@ from upmri.physics.epi import lines_alternate
 from upmri.physics.espirit import FEW_LINES, MIN_LINES
 from upmri.physics.frames import places
 from upmri.physics.map_quality import assess, worst
-from upmri.physics.maps import choose_maps, named
+from upmri.physics.maps import copy_removed, found_maps, named
 from upmri.physics.masks import calibration_lines, calibration_region
 from upmri.physics.partial_fourier import recognise
 from upmri.physics.sampling_patterns import describe_mask
@@ -152,18 +152,20 @@ def _maps(middle: Scan, slices: int) -> tuple[dict[str, Any], list[str]]:
     """Return where coil maps are from and how well they suit the middle slice, and notes."""
     try:
         if middle.maps is not None:
-            maps, way = middle.maps, middle.meta.get("maps_from", "given")
+            maps, way, copies = middle.maps, middle.meta.get("maps_from", "given"), [copy_removed(middle.meta)]
         else:
-            maps, ways = choose_maps(middle.kspace, middle.mask)
-            way = named(ways)
-        found = worst(assess(middle.kspace, middle.mask, maps))
+            chosen = found_maps(middle.kspace, middle.mask)
+            maps, way, copies = chosen.maps, named(chosen.ways), chosen.copies
+        found = worst(assess(middle.kspace, middle.mask, maps, copies))
     except InputError as error:
         return {"maps_from": None, "maps_unexplained": None, "maps_quality": None}, [f"No coil maps: {error.message}."]
     share, verdict = (None, None) if found is None else (float(f"{found.unexplained:.3g}"), found.verdict)
     notes = []
     if way == "joint estimation" and places(middle.meta, slices) is not None:
         notes.append("There are several frames: if their average has calibration lines, coil maps are from it instead.")
-    if verdict in ("doubtful", "poor"):
+    if found is not None and found.copied:
+        notes.append(f"The coil maps are {verdict}: {found.reason}.")
+    elif verdict in ("doubtful", "poor"):
         notes.append(
             f"The coil maps are {verdict}: {share:.1%} of the data around the centre are not explained by them."
         )

@@ -76,17 +76,21 @@ class Findings:
         if not isinstance(operator, SenseOperator):
             return
         before = self.maps_quality
-        found = assess(problem.data, problem.lines, operator.maps)
+        found = assess(problem.data, problem.lines, operator.maps, problem.maps_copies)
         self.maps_quality = after = worst([before, *found])
         self.maps_from += [way for way in dict.fromkeys(problem.maps_from) if way not in self.maps_from]
         if "calibration lines" in problem.maps_from:
             counts = (calibration_lines(lines, operator.shape[1]) for lines in problem.lines.cpu())
             self.few_lines += [count for count in counts if MIN_LINES <= count < FEW_LINES]
         if after is not None and after.verdict == "poor" and (before is None or before.verdict != "poor"):
-            _warn(
-                f"maps ({', '.join(self.maps_from)}): {after.unexplained:.0%} of the data around the centre of k-space "
-                "cannot be explained with them; are they of this scan, and is its field of view the same?"
-            )
+            where = f"maps ({', '.join(self.maps_from)})"
+            if after.copied:
+                _warn(f"{where}: {after.reason}; a reference scan or calibration lines would decide it")
+            else:
+                _warn(
+                    f"{where}: {after.unexplained:.0%} of the data around the centre of k-space cannot be explained "
+                    "with them; are they of this scan, and is its field of view the same?"
+                )
 
     def check_sampling(self, problem: Problem) -> None:
         """Note whether one side of k-space was not acquired in the next slices."""
@@ -111,6 +115,7 @@ class Findings:
             settings["maps_from"] = named(self.maps_from)
             settings["maps_unexplained"] = float(f"{self.maps_quality.unexplained:.3g}")
             settings["maps_quality"] = self.maps_quality.verdict
+            settings |= {"maps_copy": float(f"{self.maps_quality.copy:.3g}")} if self.maps_quality.copy else {}
         if self.few_lines:
             settings["calibration_lines"] = min(self.few_lines)
         return settings

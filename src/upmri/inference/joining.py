@@ -11,10 +11,12 @@ from torch import Tensor
 
 from upmri.core.bounds import Bounds
 from upmri.core.scan import Reconstruction
+from upmri.physics.map_quality import severity
 from upmri.physics.maps import named
 
 _BY_SLICE = ("empty_slices", "normalised_maps")
 _WORDS = ("recognised", "maps_from")
+_QUALITY = ("maps_unexplained", "maps_quality", "maps_copy")
 
 
 def join_reconstructions(parts: Sequence[Reconstruction]) -> Reconstruction:
@@ -36,8 +38,9 @@ def join_reconstructions(parts: Sequence[Reconstruction]) -> Reconstruction:
     settings |= {"left_out_coils": coils} if coils else {}
     rated = [part.settings for part in parts if "maps_unexplained" in part.settings]
     if rated:
-        worst = max(rated, key=lambda found: found["maps_unexplained"])
-        settings |= {key: worst[key] for key in ("maps_unexplained", "maps_quality") if key in worst}
+        worst = max(rated, key=lambda found: (severity(found.get("maps_quality", "")), found["maps_unexplained"]))
+        settings = {key: value for key, value in settings.items() if key not in _QUALITY}
+        settings |= {key: worst[key] for key in _QUALITY if key in worst}
     for key in _WORDS:
         words = [word for part in parts if key in part.settings for word in part.settings[key].split(", ")]
         settings |= {key: named(words)} if words else {}

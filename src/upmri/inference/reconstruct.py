@@ -83,7 +83,8 @@ def reconstruct(
         left out because they are dead, noisy or spiking (``left_out_coils``), slices without samples, whose image is 0
         (``empty_slices``), and maps that had to be normalised (``normalised_maps``, slices). All count from 0.
         ``maps_from`` says where the coil maps are from, ``maps_unexplained`` which share of the data around DC they
-        leave unexplained in the worst slice, and ``maps_quality`` whether that is good, doubtful or poor.
+        leave unexplained in the worst slice, and ``maps_quality`` whether they are good, doubtful or poor. With every
+        second line that also depends on ``maps_copy``, the share of a copy of the object that was removed from them.
         ``recognised`` names partial Fourier and asymmetric echoes, which ``sense``, ``l1-wavelet`` and ``upmri`` use
         unless ``partial_fourier`` is False.
 

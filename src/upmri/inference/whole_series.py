@@ -17,7 +17,7 @@ from upmri.inference.scan_session import Session
 from upmri.methods.base import Estimate
 from upmri.physics.coils import estimate_noise
 from upmri.physics.frames import Average, places
-from upmri.physics.maps import choose_maps
+from upmri.physics.maps import found_maps, with_maps
 from upmri.physics.problem import Problem
 from upmri.physics.quality import repair
 
@@ -113,7 +113,7 @@ def _problem(scans: Sequence[Scan], device: torch.device, seed: int) -> Problem:
             for scan in scans:
                 average.add(0, scan.kspace[0].to(device), scan.mask[0].to(device))
             kspace, mask = average(0)
-            maps, ways = choose_maps(kspace[None], mask[None])
-        way = {"calibration lines": "average over time"}.get(ways[0], ways[0])
-        scans = [replace(scan, maps=maps.cpu(), meta=scan.meta | {"maps_from": way}) for scan in scans]
+            found = found_maps(kspace[None], mask[None])
+        way = "average over time" if found.ways[0] == "calibration lines" else found.ways[0]
+        scans = [with_maps(scan, found.maps.cpu(), way, found.copies[0]) for scan in scans]
     return Problem.from_scans(scans, device, seed, frames=len(scans))

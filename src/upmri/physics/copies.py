@@ -66,20 +66,34 @@ def without_copy(kspace: Tensor, mask: Tensor, maps: Tensor) -> Tensor:
     mask
         Every second line, bool (slice, 1, W).
     """
-    return torch.cat([_slice(*one) for one in zip(kspace.split(1), mask.split(1), maps.split(1), strict=True)])
+    return remove_copy(kspace, mask, maps)[0]
 
 
-def _slice(kspace: Tensor, mask: Tensor, maps: Tensor) -> Tensor:
-    """Maps of one slice, (1, coil, H, W)."""
+def remove_copy(kspace: Tensor, mask: Tensor, maps: Tensor) -> tuple[Tensor, Tensor]:
+    """:func:`without_copy`, with the share of the copy that was found first, ‖h̄ x̄'‖ / ‖x'‖, (slice,), beside it.
+
+    What is left of the copy grows with this share; the data cannot show it, as they are explained in any case.
+    """
+    found = [_slice(*one) for one in zip(kspace.split(1), mask.split(1), maps.split(1), strict=True)]
+    return torch.cat([maps for maps, _ in found]), torch.stack([share for _, share in found])
+
+
+def _slice(kspace: Tensor, mask: Tensor, maps: Tensor) -> tuple[Tensor, Tensor]:
+    """Maps of one slice, (1, coil, H, W), and the share of the copy."""
     sign = 1 if bool(mask[0, 0, mask.shape[-1] // 2]) else -1
     inside = (maps != 0).any(1, keepdim=True)
     smooth = kspace * _window(kspace)
+    first: Tensor | None = None
     for _ in range(_ROUNDS):
         operator = SenseOperator(maps, mask)
         image = operator.solve(operator.adjoint(smooth), _DAMPING)
-        share = sign * _copy(mixing(image))
+        found = mixing(image)
+        if first is None:
+            first = (found * _copy(image)).norm() / image.norm().clamp_min(torch.finfo(image.dtype).tiny)
+        share = sign * _copy(found)
         maps = _unit(inside * (maps - share[:, None] * _copy(maps)))
-    return maps
+    assert first is not None  # noqa: S101
+    return maps, first
 
 
 def mixing(image: Tensor) -> Tensor:

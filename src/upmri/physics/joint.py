@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from upmri.core.errors import InputError
-from upmri.physics.copies import every_second, without_copy
+from upmri.physics.copies import every_second, remove_copy
 from upmri.physics.espirit import espirit
 from upmri.physics.fourier import crop, fft2c
 from upmri.physics.nlinv import Nlinv, Solution
@@ -52,6 +52,14 @@ def joint_maps(kspace: Tensor, mask: Tensor) -> Tensor:
     mask
         Sampled positions, bool (slice, 1 or H, W). Every slice has some.
     """
+    return joint_estimate(kspace, mask)[0]
+
+
+def joint_estimate(kspace: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+    """:func:`joint_maps`, with the share of the copy that was removed from them last, (slice,), beside it.
+
+    It is 0 where no copy is looked for; see :func:`upmri.physics.copies.remove_copy`.
+    """
     _check(kspace)
     shape: tuple[int, int] = (kspace.shape[-2], kspace.shape[-1])
     low = _middle(_middle(kspace, -1), -2)
@@ -74,9 +82,10 @@ def joint_maps(kspace: Tensor, mask: Tensor) -> Tensor:
         inside = inside & (espirit(lines, small) != 0).any(1)
     maps = espirit(_calibration(low, sampled, coils * inside[:, None]), shape)
     regular = torch.tensor([every_second(lines) for lines in mask.cpu()])
+    shares = torch.zeros(len(maps), dtype=maps.real.dtype, device=maps.device)
     if bool(regular.any()):
-        maps[regular] = without_copy(kspace[regular], mask[regular].to(kspace.device), maps[regular])
-    return maps
+        maps[regular], shares[regular] = remove_copy(kspace[regular], mask[regular].to(kspace.device), maps[regular])
+    return maps, shares
 
 
 def _image(kspace: Tensor, mask: Tensor, maps: Tensor, damping: float) -> Tensor:

@@ -13,7 +13,7 @@ The first of them that a scan offers is used.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import torch
@@ -25,7 +25,7 @@ from upmri.core.printable import slices_like
 from upmri.core.scan import Scan, as_scan
 from upmri.physics.espirit import MIN_LINES, central_block, espirit, find_maps
 from upmri.physics.frames import average_over_time, places
-from upmri.physics.joint import joint_maps
+from upmri.physics.joint import joint_estimate
 from upmri.physics.masks import calibration_lines, calibration_region
 
 Way = Literal["given", "reference scan", "calibration lines", "average over time", "joint estimation"]
@@ -55,7 +55,9 @@ def estimate_maps(
     Returns
     -------
     Scan
-        With maps, Σ|S_c|² = 1 in the object and 0 outside; ``meta["maps_from"]`` is the way in which they were found.
+        With maps, Σ|S_c|² = 1 in the object and 0 outside; ``meta["maps_from"]`` is the way in which they were found,
+        and ``meta["maps_copy"]``, of joint estimation alone, the share of the copy of the object that was removed from
+        the worst slice, by which :func:`upmri.physics.map_quality.assess` judges them.
 
     Examples
     --------
@@ -70,12 +72,24 @@ def estimate_maps(
     """
     scan = as_scan(scan)
     if reference is not None:
-        maps, ways = maps_of_reference(scan, as_scan(reference), **settings), ["reference scan"]
-    elif (average := _maps_of_average(scan, settings)) is not None:
-        maps, ways = average, ["average over time"]
-    else:
-        maps, ways = choose_maps(scan.kspace, scan.mask, **settings)  # type: ignore[assignment]
-    return replace(scan, maps=maps, meta=scan.meta | {"maps_from": named(ways)})
+        return with_maps(scan, maps_of_reference(scan, as_scan(reference), **settings), "reference scan")
+    if (average := _maps_of_average(scan, settings)) is not None:
+        return with_maps(scan, average, "average over time")
+    found = found_maps(scan.kspace, scan.mask, **settings)
+    return with_maps(scan, found.maps, named(found.ways), max(found.copies))
+
+
+def with_maps(scan: Scan, maps: Tensor, way: str, copy: float = 0.0) -> Scan:
+    """Return the scan with maps; its ``meta`` says where they are from, and the share of a copy that was removed."""
+    meta = {key: value for key, value in scan.meta.items() if key != "maps_copy"} | {"maps_from": way}
+    return replace(scan, maps=maps, meta=meta | ({"maps_copy": float(f"{copy:.3g}")} if copy else {}))
+
+
+def copy_removed(meta: dict[str, Any]) -> float:
+    """The share of the copy that was removed from jointly estimated maps, by a scan's ``meta``; 0 for other maps."""
+    copy, way = meta.get("maps_copy"), meta.get("maps_from")
+    known = isinstance(copy, int | float) and isinstance(way, str) and "joint estimation" in way
+    return float(copy) if known else 0.0  # type: ignore[arg-type]
 
 
 def planned_maps(scan: Scan, count: int) -> str:
@@ -93,7 +107,26 @@ def planned_maps(scan: Scan, count: int) -> str:
 def with_average_maps(scan: Scan) -> Scan:
     """Return a scan without maps, some of whose frames have too few calibration lines, with maps of its average."""
     maps = None if scan.maps is not None else _maps_of_average(scan, {})
-    return scan if maps is None else replace(scan, maps=maps, meta=scan.meta | {"maps_from": "average over time"})
+    return scan if maps is None else with_maps(scan, maps, "average over time")
+
+
+@dataclass(frozen=True)
+class Found:
+    """Maps that were found from slices alone.
+
+    Attributes
+    ----------
+    maps
+        Maps shaped like the data, 0 in slices without samples.
+    ways
+        How they were found, for each slice.
+    copies
+        Share of the copy of the object that was removed from those of each slice; 0 where none was looked for.
+    """
+
+    maps: Tensor
+    ways: list[Way]
+    copies: list[float]
 
 
 def choose_maps(kspace: Tensor, mask: Tensor, **settings: Any) -> tuple[Tensor, list[Way]]:
@@ -111,19 +144,26 @@ def choose_maps(kspace: Tensor, mask: Tensor, **settings: Any) -> tuple[Tensor, 
     tuple[Tensor, list[str]]
         Maps shaped like the data, 0 in slices without samples, and how they were found, for each slice.
     """
+    found = found_maps(kspace, mask, **settings)
+    return found.maps, found.ways
+
+
+def found_maps(kspace: Tensor, mask: Tensor, **settings: Any) -> Found:
+    """:func:`choose_maps`, with the share of the copy that was removed from jointly estimated maps beside them."""
     sampled = mask.flatten(1).any(1).cpu()
     if not bool(sampled.any()):
         raise InputError("expected samples; nothing was sampled", field="kspace")
     few = sampled & torch.tensor([calibration_lines(lines, kspace.shape[-2]) < MIN_LINES for lines in mask])
     ways: list[Way] = ["joint estimation" if bool(joint) else "calibration lines" for joint in few]
     if not bool(few.any()):
-        return find_maps(kspace, mask, **settings), ways
-    maps = torch.zeros_like(kspace)
-    maps[few] = joint_maps(kspace[few], mask[few])
+        return Found(find_maps(kspace, mask, **settings), ways, [0.0] * len(ways))
+    maps, copies = torch.zeros_like(kspace), torch.zeros(len(few))
+    maps[few], shares = joint_estimate(kspace[few], mask[few])
+    copies[few] = shares.float().cpu()
     rest = sampled & ~few
     if bool(rest.any()):
         maps[rest] = find_maps(kspace[rest], mask[rest], **settings)
-    return maps, ways
+    return Found(maps, ways, copies.tolist())
 
 
 def maps_of_reference(scan: Scan, reference: Scan, **settings: Any) -> Tensor:

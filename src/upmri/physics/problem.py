@@ -15,7 +15,7 @@ from upmri.core.scan import Scan
 from upmri.core.stages import stage
 from upmri.physics.coils import estimate_noise
 from upmri.physics.fourier import mirror
-from upmri.physics.maps import choose_maps
+from upmri.physics.maps import copy_removed, found_maps
 from upmri.physics.operator import Operator
 from upmri.physics.sense import SenseOperator
 from upmri.physics.simulate import complex_normal
@@ -85,6 +85,7 @@ class Problem:
         self._reference = None if reference is None else of_shape(reference, operator.shape, "reference")
         self._sigma, self._scaled = sigma, scaled
         self.maps_from: tuple[str, ...] = ()
+        self.maps_copies: tuple[float, ...] = ()
 
     @classmethod
     def from_scan(cls, scan: Scan, device: torch.device | str = "cpu", seed: int = 0) -> Problem:
@@ -99,7 +100,7 @@ class Problem:
 
         Coil maps are those of the scans, or estimates on the device, from the calibration lines of each slice or, where
         there are none, from all its lines (:func:`upmri.physics.maps.choose_maps`); ``maps_from`` says which, for each
-        slice. σ₀ is the scans' own, or an estimate from their lines.
+        slice, and ``maps_copies`` what was removed from them. σ₀ is the scans' own, or an estimate from their lines.
         """
         with stage("copy to the device"):
             kspace = torch.cat([scan.kspace.to(device) for scan in scans])
@@ -117,8 +118,10 @@ class Problem:
             if len(given) == len(scans):
                 maps = torch.cat(given)
                 ways: Sequence[str] = [way for scan in scans for way in _given_from(scan)]
+                copies = [copy for scan in scans for copy in [copy_removed(scan.meta)] * len(scan)]
             else:
-                maps, ways = choose_maps(kspace, mask)
+                found = found_maps(kspace, mask)
+                maps, ways, copies = found.maps, found.ways, found.copies
         problem = cls(
             SenseOperator(maps, mask.to(device)),
             kspace,
@@ -127,7 +130,7 @@ class Problem:
             seeds=seed,
             frames=frames,
         )
-        problem.maps_from = tuple(ways)
+        problem.maps_from, problem.maps_copies = tuple(ways), tuple(copies)
         return problem
 
     @classmethod
