@@ -147,9 +147,14 @@ def read_image(selection: Selection, at: Slice) -> NDArray[Any]:
     return np.asarray(lower_resolution(torch.from_numpy(np.array(image, np.complex64)), height, width).abs())
 
 
+def given_acs(selection: Selection, acceleration: float) -> int | None:
+    """Return the number of calibration lines that is given for an acceleration."""
+    return next((lines for rate, lines in selection.acs.items() if float(rate) == acceleration), None)
+
+
 def draw_lines(selection: Selection, width: int, acceleration: float, seed: int, height: int = 1) -> Tensor:
     """Return the lines of one slice, bool (1, W), or its points, bool (H, W), the same for the same seed."""
-    acs = next((lines for rate, lines in selection.acs.items() if float(rate) == acceleration), None)
+    acs = given_acs(selection, acceleration)
     patterns = _MIXTURES.get(selection.lines, (selection.lines,))
     pattern = patterns[seed_for(str(seed), 1, 0) % len(patterns)]
     if pattern in ("poisson", "caipi", "separable"):

@@ -94,6 +94,39 @@ def test_equal_keys_are_refused(write, heads, tmp_path):
         cases.tasks(read_config(write(accelerations=[2, 2])))
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"noise": 0.2},
+        {"coils": 6},
+        {"anatomy": "torso"},
+        {"lines": "equispaced"},
+        {"counting": "excluded"},
+        {"acs": {2: 12}},
+        {"side": 36},
+    ],
+)
+def test_the_origin_is_another_where_the_data_are_others(write, heads, change):
+    """The key is the same; and the origin, for scans that do not depend on what is changed."""
+    group = {"name": "heads", "images": [str(heads)], "coils": 4}
+    (before, *_), (after, *_) = (cases.tasks(read_config(write(groups=[g]))) for g in (group, group | change))
+    assert before.key == after.key
+    assert before.origin != after.origin
+    kspaces = [task.make().kspace for task in (before, after)]
+    assert kspaces[0].shape != kspaces[1].shape or not torch.equal(*kspaces)
+    other = cases.tasks(read_config(write(groups=[group | {"limit": 1, "acs": {8: 4}, "noise": 0.01}])))
+    assert other[0].origin == before.origin
+
+
+def test_the_origin_of_measured_scans_has_no_settings_of_simulations(write, tmp_path):
+    full = upmri.simulate(upmri.demo.brain()[:1, ::2, ::2], coils=4, acceleration=1, acs=0)
+    path = full.save(tmp_path / "scan.h5")
+    group = {"name": "real", "scans": [str(path)]}
+    changes = ({}, {"noise": 0.2, "coils": 6}, {"lines": "equispaced"})
+    first, same, other = (cases.tasks(read_config(write(groups=[group | c])))[0] for c in changes)
+    assert first.origin == same.origin != other.origin
+
+
 def test_pictures_are_spread_over_a_group(write):
     config = read_config(write(accelerations=[2], shown=2))
     tasks = cases.tasks(config)

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -17,7 +18,9 @@ import torch
 import upmri
 from upmri import InputError
 from upmri.evaluation.benchmark import cases
+from upmri.evaluation.benchmark.by_workers import spread_benchmark
 from upmri.evaluation.benchmark.plan import read_config
+from upmri.evaluation.benchmark.present import present_rows
 from upmri.evaluation.benchmark.run import DATABASE, TRUTH, run_benchmark, variants
 from upmri.evaluation.benchmark.store import Store
 from upmri.methods.upmri_objective import UpmriObjective
@@ -80,6 +83,30 @@ def test_what_is_done_is_not_done_again(once, tmp_path, monkeypatch):
     monkeypatch.setattr(cases.Task, "make", lambda *_, **__: pytest.fail("made again"))
     run_benchmark(config, tmp_path / "once", device="cpu").close()
     assert results(tmp_path / "once") == rows
+
+
+@pytest.mark.parametrize("spread", [False, True])
+def test_scans_that_changed_are_computed_again(write, heads, tmp_path, spread):
+    """As in a fresh folder; and what is set back is not computed again."""
+    run = partial(spread_benchmark, run=lambda jobs: ((job, job()) for job in jobs)) if spread else run_benchmark
+    quiet, loud = (
+        read_config(
+            write(
+                groups=[{"name": "heads", "images": [str(heads)], "coils": 4, "limit": 2, "noise": noise}],
+                entries=[{"method": "zero-filled", "label": "upmri"}],
+                accelerations=[2],
+            )
+        )
+        for noise in (0.01, 0.02)
+    )
+    run(loud, tmp_path / "fresh", device="cpu").close()
+    store = run(quiet, tmp_path / "both", device="cpu")
+    before = store.rows()
+    run(loud, tmp_path / "both", device="cpu").close()
+    rows = [replace(row, seconds=0.0) for row in present_rows(store, cases.tasks(loud))]
+    assert rows == results(tmp_path / "fresh")
+    assert present_rows(store, cases.tasks(quiet)) == before
+    store.close()
 
 
 def test_pictures_of_some_are_kept(once, tmp_path):

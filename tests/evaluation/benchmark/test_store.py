@@ -61,6 +61,20 @@ def test_a_row_s_order_is_not_that_of_its_coming(tmp_path):
     assert len(stores[0]) == 6
 
 
+def test_a_key_of_two_origins_has_two_names(store, tmp_path):
+    """The first origin has the key itself, also where another process enters it; asking stores nothing."""
+    assert store.name_of("s", {"noise": 0.2}) == "s"
+    assert store.enter("s", {"noise": 0.1, "coils": 4}) == "s"
+    other = Store(tmp_path / "results.sqlite")
+    assert other.enter("s", {"coils": 4, "noise": 0.1}) == "s"
+    second = other.name_of("s", {"noise": 0.2})
+    assert second.startswith("s #")
+    assert store.enter("s", {"noise": 0.2}) == second
+    found = dict(other._base.execute("SELECT scan, facts FROM origin"))
+    assert found == {"s": '{"coils": 4, "noise": 0.1}', second: '{"noise": 0.2}'}
+    other.close()
+
+
 def test_one_has_a_scan_at_a_time(store, tmp_path):
     """A process that lives keeps its claim; one that died, or this one's forerunner of the same number, does not."""
     code = (

@@ -59,6 +59,18 @@ def test_tables_have_the_scans_of_the_configuration_alone(write, heads, tmp_path
     assert [len(values) for values in drawn["heads"]["damped, 2×"].values()] == [2, 2]
 
 
+def test_results_of_another_noise_are_missing(write, heads, tmp_path):
+    group = {"name": "heads", "images": [str(heads)], "coils": 4, "limit": 1}
+    some = {"entries": [{"method": "zero-filled", "label": "upmri"}], "accelerations": [2]}
+    config = read_config(write(groups=[group], **some))
+    store = run_benchmark(config, tmp_path / "results", device="cpu")
+    noisy = read_config(write(groups=[group | {"noise": 0.2}], **some))
+    assert (summary.missing(store, config), summary.missing(store, noisy)) == (0, 1)
+    names = {path.name for path in summary.write_summary(store, noisy, tmp_path / "results")}
+    assert names == {"table.md", "table.csv", "slices.csv"}
+    store.close()
+
+
 def test_weights_are_read_once_to_count_what_is_missing(write, tmp_path, monkeypatch):
     """And not for every scan: with twenty methods that would take minutes."""
     config = read_config(write())

@@ -53,9 +53,10 @@ class Results:
 
 @dataclass(frozen=True)
 class Job:
-    """One scan with the variants that it lacks; a call computes them."""
+    """One scan, with its name in the database and the variants that it lacks; a call computes them."""
 
     task: cases.Task
+    scan: str
     missing: tuple[Variant, ...]
     seed: int
     device: str
@@ -64,7 +65,7 @@ class Job:
     def __call__(self) -> Results:
         """Reconstruct."""
         made = Results()
-        reconstruct_task(made, self.task, self.missing, self.seed, self.device, keep=self.keep)
+        reconstruct_task(made, self.task, self.scan, self.missing, self.seed, self.device, keep=self.keep)
         return made
 
 
@@ -84,11 +85,12 @@ def spread_benchmark(
     kept = cases.with_pictures(config, todo)
     errors: list[InputError] = []
     with ExitStack() as stack:
-        mine = [task for task in todo if stack.enter_context(store.claim(task.key))]
+        named = [(task, store.enter(task.key, task.origin)) for task in todo]
+        mine = [(task, scan) for task, scan in named if stack.enter_context(store.claim(scan))]
         jobs = deque(
-            Job(task, tuple(missing), config.seed, device, task.key in kept)
-            for task in mine
-            if (missing := lacking(store, task, wanted))
+            Job(task, scan, tuple(missing), config.seed, device, task.key in kept)
+            for task, scan in mine
+            if (missing := lacking(store, scan, wanted))
         )
         with bar("benchmark", len(jobs), shown=progress) as advance:
             for job, result in run(jobs):

@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 from upmri.core.errors import InputError
 from upmri.core.scan import Scan
+from upmri.evaluation.benchmark.content import content_digest
 from upmri.evaluation.benchmark.plan import BenchmarkConfig, Group, Maps
 from upmri.formats import load
 from upmri.physics.espirit import find_maps
 from upmri.physics.masks import seed_for
 from upmri.physics.simulate import simulate
-from upmri.training.selection import Slice, count_slices, draw_lines, keep_lines, read_image, select, with_maps
+from upmri.training.selection import (
+    Slice,
+    count_slices,
+    draw_lines,
+    given_acs,
+    keep_lines,
+    read_image,
+    select,
+    with_maps,
+)
 
 
 @dataclass(frozen=True)
@@ -30,6 +41,20 @@ class Task:
         """The name of the scan in tables and in the database."""
         name, again = self.slice.name, f" draw {self.draw}" if self.draw else ""
         return f"{self.group.name} {name} {self.slice.index} {self.acceleration:g}x {self.maps}{again}"
+
+    @property
+    def origin(self) -> dict[str, Any]:
+        """All that the data of the scan depend on and its key does not have: file, and settings of the group."""
+        group = self.group
+        facts: dict[str, Any] = {
+            "file": content_digest(self.slice.path),
+            "lines": group.lines,
+            "counting": group.counting,
+            "acs": given_acs(group, self.acceleration),
+        }
+        if self.slice.is_image:
+            facts |= {"coils": group.coils, "anatomy": group.anatomy, "noise": float(group.noise), "side": group.side}
+        return facts
 
     def make(self) -> Scan:
         """Load or simulate the scan, with maps and reference."""

@@ -19,7 +19,7 @@ def present_rows(store: Store, todo: Sequence[Task]) -> list[Row]:
     todo
         The scans of the configuration, all with different keys. ``row.scan`` is the key.
     """
-    known = {task.key: task for task in todo}
+    known = {store.name_of(task.key, task.origin): task for task in todo}
     rows = []
     for row in store.rows():
         if task := known.get(row.scan):

@@ -60,10 +60,11 @@ def run_benchmark(config: BenchmarkConfig, folder: Path, *, device: str = "auto"
     kept = cases.with_pictures(config, todo)
     with bar("benchmark", len(todo), shown=progress) as advance:
         for task in todo:
-            with store.claim(task.key) as mine:
+            scan = store.enter(task.key, task.origin)
+            with store.claim(scan) as mine:
                 try:
-                    if mine and (missing := lacking(store, task, wanted)):
-                        reconstruct_task(store, task, missing, config.seed, device, keep=task.key in kept)
+                    if mine and (missing := lacking(store, scan, wanted)):
+                        reconstruct_task(store, task, scan, missing, config.seed, device, keep=task.key in kept)
                 except InputError as error:
                     raise of_task(error, task) from error
             advance()
@@ -80,9 +81,9 @@ def open_store(config: BenchmarkConfig, folder: Path) -> tuple[Store, list[Varia
     return store, wanted
 
 
-def lacking(store: Store, task: cases.Task, wanted: Sequence[Variant]) -> list[Variant]:
-    """Return the variants that have no result for a scan."""
-    done = store.done(task.key)
+def lacking(store: Store, scan: str, wanted: Sequence[Variant]) -> list[Variant]:
+    """Return the variants that have no result for a scan, by its name in the database."""
+    done = store.done(scan)
     return [variant for variant in wanted if variant.key not in done]
 
 
@@ -143,23 +144,23 @@ class Sink(Protocol):
 
 
 def reconstruct_task(
-    store: Sink, task: cases.Task, missing: Sequence[Variant], seed: int, device: str, *, keep: bool
+    store: Sink, task: cases.Task, name: str, missing: Sequence[Variant], seed: int, device: str, *, keep: bool
 ) -> None:
-    """Reconstruct a scan with the variants that it lacks; ``keep``: with its images."""
+    """Reconstruct a scan, ``name`` in the database, with the variants that it lacks; ``keep``: with its images."""
     scan = task.make()
     assert scan.reference is not None  # noqa: S101
     store.add_scan(
-        task.key, grp=task.group.name, person=task.slice.person, name=task.slice.name, slice=task.slice.index,
+        name, grp=task.group.name, person=task.slice.person, name=task.slice.name, slice=task.slice.index,
         acceleration=task.acceleration, true_acceleration=scan.acceleration, maps=task.maps,
     )  # fmt: skip
     top = scan.reference.abs().max()
     if keep:
-        store.put_picture(task.key, TRUTH, (scan.reference / top)[0].numpy())
+        store.put_picture(name, TRUTH, (scan.reference / top)[0].numpy())
     for variant in missing:
         given = _given(scan, task, variant.entry)
         rec = reconstruct(given, variant.entry.method, seed=seed, device=device, **expanded(variant.entry.settings))
         image = (rec.image / top)[0].numpy() if keep else None
-        store.put(task.key, variant.key, evaluate(rec.image, scan.reference), rec.seconds, rec.settings, image)
+        store.put(name, variant.key, evaluate(rec.image, scan.reference), rec.seconds, rec.settings, image)
 
 
 def _given(scan: Scan, task: cases.Task, entry: Entry) -> Scan:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import socket
@@ -25,6 +26,7 @@ _TABLES = """
 CREATE TABLE IF NOT EXISTS scan (
     key TEXT PRIMARY KEY, grp TEXT NOT NULL, person TEXT NOT NULL, name TEXT NOT NULL, slice INTEGER NOT NULL,
     acceleration REAL NOT NULL, true_acceleration REAL NOT NULL, maps TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS origin (scan TEXT PRIMARY KEY, facts TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS variant (
     key TEXT PRIMARY KEY, method TEXT NOT NULL, settings TEXT NOT NULL, versions TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS result (
@@ -78,6 +80,25 @@ class Store:
     def close(self) -> None:
         """Close the file."""
         self._base.close()
+
+    def enter(self, key: str, origin: Any) -> str:
+        """Store what the data of a scan depend on; return the name of the scan in the database.
+
+        That is its key, or the key with a hash where the key stands for a scan of another origin, whose results are
+        kept. Results without an origin, those of earlier versions, become results of this one.
+        """
+        self._add_origin(key, origin)
+        name = self.name_of(key, origin)
+        if name != key:
+            self._add_origin(name, origin)
+        return name
+
+    def name_of(self, key: str, origin: Any) -> str:
+        """Return the name of a scan in the database, as :meth:`enter` does, but store nothing."""
+        text = json.dumps(origin, sort_keys=True)
+        found = self._base.execute("SELECT facts FROM origin WHERE scan = ?", [key]).fetchone()
+        same = found is None or found[0] == text
+        return key if same else f"{key} #{hashlib.sha256(text.encode()).hexdigest()[:12]}"
 
     def add_scan(self, key: str, **facts: Any) -> None:
         """Store the facts about a scan."""
@@ -155,6 +176,9 @@ class Store:
         (text,) = self._base.execute("SELECT settings FROM variant WHERE key = ?", [variant]).fetchone()
         found: dict[str, Any] = json.loads(text)
         return found
+
+    def _add_origin(self, scan: str, origin: Any) -> None:
+        self._base.execute("INSERT OR IGNORE INTO origin VALUES (?, ?)", [scan, json.dumps(origin, sort_keys=True)])
 
     def _picture(self, scan: str, variant: str, image: NDArray[Any]) -> None:
         if np.iscomplexobj(image):

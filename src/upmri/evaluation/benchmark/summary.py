@@ -93,13 +93,14 @@ def _pictures(store: Store, todo: Sequence[cases.Task], found: Sequence[Cell], f
     """Draw one figure for each scan whose images were kept: the reference and every entry."""
     paths = []
     for task in todo:
-        truth = store.picture(task.key, TRUTH)
+        scan = store.name_of(task.key, task.origin)
+        truth = store.picture(scan, TRUTH)
         if truth is None:
             continue
         images, scores = {}, {}
         for cell in found:
             row = next((row for row in cell.rows if row.scan == task.key), None)
-            image = None if row is None else store.picture(task.key, cell.variant)
+            image = None if row is None else store.picture(scan, cell.variant)
             if row is not None and image is not None:
                 images[cell.entry] = torch.from_numpy(image)
                 scores[cell.entry] = {"psnr": row.psnr, "ssim": row.ssim}
