@@ -49,7 +49,7 @@ def every_second(mask: Tensor) -> bool:
     (True, False)
     """
     height, width = mask.shape
-    if height != 1 or width % 2:
+    if height != 1:
         return False
     odd, even = (bool(mask[0, start::2].any()) for start in (1, 0))
     near = mask[0, max(0, width // 2 - _CENTRAL // 2) : width // 2 + _CENTRAL // 2]
@@ -62,7 +62,7 @@ def without_copy(kspace: Tensor, mask: Tensor, maps: Tensor) -> Tensor:
     Parameters
     ----------
     kspace, maps
-        (slice, coil, H, W), on one device; W is even.
+        (slice, coil, H, W), on one device.
     mask
         Every second line, bool (slice, 1, W).
     """
@@ -123,8 +123,10 @@ def _differences(image: Tensor) -> Tensor:
 
 
 def _copy(x: Tensor) -> Tensor:
-    """Shift by half the width."""
-    return x.roll(x.shape[-1] // 2, -1)
+    """Shift by half the width; between two pixels, where it is odd, their mean."""
+    width = x.shape[-1]
+    shifted = x.roll(width // 2, -1)
+    return (shifted + x.roll(width // 2 + 1, -1)) / 2 if width % 2 else shifted
 
 
 def _unit(maps: Tensor) -> Tensor:
