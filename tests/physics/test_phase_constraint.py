@@ -69,6 +69,14 @@ def test_lines_have_a_direct_solver_for_several_images_and_a_damping_a_slice(rng
         cases(rng)["points"].solve(rng(1, H, W), 0.05, "direct")
 
 
+@pytest.mark.parametrize("solver", ["direct", "cg"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_damping_of_one_value_is_that_of_every_slice(rng, dtype, solver):
+    operator, rhs = make(rng, slices=3), rng(3, H, W)
+    damping = torch.tensor([0.25], dtype=dtype)
+    torch.testing.assert_close(operator.solve(rhs, damping, solver), operator.solve(rhs, 0.25, solver))
+
+
 def test_another_precision_has_factors_of_its_own(rng):
     operator, rhs = make(rng), rng(1, H, W)
     double = operator.solve(rhs, 0.05)

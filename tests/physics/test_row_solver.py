@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from upmri.physics.row_solver import _Inverse, _inverse, _Triangle, row_blocks
+from upmri.physics.row_solver import RowSolver, _Inverse, _inverse, _Triangle, row_blocks
 
 
 def hermitian(rng, n, batch=3):
@@ -33,3 +33,12 @@ def test_blocks_are_cropped_to_what_is_seen():
     (first, second) = row_blocks(maps)
     assert (first.rows, first.columns) == (slice(5, 16), slice(10, 25))
     assert (second.rows, second.columns) == (slice(16, 20), slice(10, 25))
+
+
+@pytest.mark.parametrize("invert", [False, True])
+@pytest.mark.parametrize("damping", [torch.tensor(0.1), torch.tensor([0.1])])
+def test_a_damping_of_one_value_is_that_of_every_slice(rng, damping, invert):
+    maps, mask, rhs = rng(3, 4, 2, 6), torch.rand(3, 6) + 0.0, rng(3, 4, 6)
+    found = RowSolver(maps, mask, damping, keep=1 << 20, invert=invert)(rhs)
+    expected = RowSolver(maps, mask, damping.expand(3), keep=1 << 20, invert=invert)(rhs)
+    assert torch.equal(found, expected)

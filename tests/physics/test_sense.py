@@ -83,7 +83,9 @@ def test_spectrum_lies_between_0_and_1(operator, dense):
     assert torch.allclose(torch.linalg.eigvalsh(dense(full.normal, SHAPE)).max(), torch.tensor(1.0).double())
 
 
-@pytest.mark.parametrize("damping", [1e-3, 0.1, torch.tensor([0.01, 0.2], dtype=torch.float64)])
+@pytest.mark.parametrize(
+    "damping", [1e-3, 0.1, *(torch.tensor(v, dtype=torch.float64) for v in ([0.01, 0.2], [0.1], 0.1))]
+)
 @pytest.mark.parametrize("solver", ["direct", "cg", "auto"])
 def test_solve_is_the_dense_inverse(rng, dense, solver, damping):
     operator, rhs = problem(rng), rng(*SHAPE)

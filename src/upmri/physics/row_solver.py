@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from upmri.core.kernels import uses_kernels
-from upmri.physics.solve import per_slice
+from upmri.physics.solve import of_slices, per_slice
 
 # Rows factored together on the CPU: few enough that cropping to their common support pays, enough to amortise calls.
 _CPU_ROWS = 16
@@ -46,7 +46,7 @@ class RowSolver:
     mask
         Mask as real numbers, DC first: (slice, W).
     damping
-        λ > 0, one number or (slice,).
+        λ > 0, a number or a tensor of one or of (slice,) values.
     keep
         Largest number of bytes of factors to keep; above it blocks are factored anew for every solve.
     blocks
@@ -86,10 +86,7 @@ class RowSolver:
 
     def _factor(self, block: Block) -> _Triangle | _Inverse:
         system = normal_rows(self._maps, self._mask, block)
-        damping = self._damping
-        if isinstance(damping, Tensor) and damping.ndim:
-            damping = damping[block.slices, None, None]
-        system.diagonal(dim1=-2, dim2=-1).add_(damping)
+        system.diagonal(dim1=-2, dim2=-1).add_(of_slices(self._damping, block.slices))
         return _Inverse(_inverse(system)) if self._invert else _Triangle(torch.linalg.cholesky(system))
 
 

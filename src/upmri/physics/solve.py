@@ -15,6 +15,13 @@ def per_slice(value: float | Tensor, like: Tensor) -> Tensor | float:
     return value
 
 
+def of_slices(value: float | Tensor, which: slice) -> float | Tensor:
+    """A scalar, or the values of some slices out of a tensor of one or of (slice,) values, shaped (slice, 1, 1)."""
+    if not isinstance(value, Tensor) or value.ndim == 0:
+        return value
+    return (value if len(value) == 1 else value[which])[:, None, None]
+
+
 def conjugate_gradients(
     normal: Callable[[Tensor], Tensor],
     rhs: Tensor,
