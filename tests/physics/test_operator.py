@@ -323,6 +323,23 @@ def test_scaled(rng):
         assert error.value.field == "factor"
 
 
+def test_acceleration_does_not_depend_on_the_scale(operator):
+    expected = operator.acceleration
+    for factor in (0.5, 3.0):
+        assert torch.allclose(operator.scaled(factor).acceleration, expected)
+        assert torch.allclose((operator / factor).scaled(2.0).acceleration, expected)
+
+
+def test_acceleration(rng):
+    """1/mean of the mask, or unknowns for each sample if A has none, whatever its own scale is."""
+    lines = sense(rng)
+    assert torch.allclose((lines / 2).acceleration, 1 / lines.mask.double().mean((1, 2)))
+    assert torch.equal(IdentityOperator(SHAPE).acceleration, torch.ones(2))
+    gain = torch.tensor([1.0, 1, 0.5])[:, None, None].expand(3, 5, 6)
+    for scale in (1.0, 4.0):
+        assert torch.allclose(Gain(scale * gain + 0j).acceleration, torch.tensor([1.0, 1, 4]), rtol=0.02)
+
+
 @pytest.mark.parametrize("kind", ["lines", "points", "columns"])
 @pytest.mark.parametrize("shape", [(6,), (3, 6), (1, 1, 6), (1, 3, 6), (2, 1, 6), (2, 3, 6), (2, 3, 1)])
 def test_restrict_is_a_new_operator_with_shared_maps(rng, kind, shape):

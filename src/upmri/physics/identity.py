@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from upmri.physics.derivatives import Run
@@ -29,6 +30,11 @@ class IdentityOperator(Operator):
     def adjoint(self, data: Tensor) -> Tensor:
         """The data."""
         return data
+
+    @property
+    def acceleration(self) -> Tensor:
+        """1 for each slice."""
+        return torch.ones(self.shape[0], dtype=self.dtype.to_real(), device=self.device)
 
     def normal(self, image: Tensor) -> Tensor:
         """The image."""

@@ -121,10 +121,14 @@ class Operator(ABC):
 
     @cached_property
     def acceleration(self) -> Tensor:
-        """Unknowns for each sample of one coil, (slice,): ‖v‖²/⟨v, N v⟩ of a random image v on the support."""
+        """Unknowns for each sample of one coil, (slice,): ‖A‖² ‖v‖²/⟨v, N v⟩ of a random image v on the support.
+
+        With a mask ‖A‖ counts as 1.
+        """
         image = self._random() * self.support
         seen = outside(lambda: (image.conj() * self._normal(image)).real.sum((1, 2)))
-        return image.abs().square().sum((1, 2)) / seen
+        found = image.abs().square().sum((1, 2)) / seen
+        return found if self.mask is not None else found * self.norm()
 
     @cached_property
     def data_shape(self) -> tuple[int, ...]:
@@ -250,6 +254,11 @@ class ScaledOperator(Operator):
     def support(self) -> Tensor:
         """Pixels that A sees, bool (slice, H, W)."""
         return self.operator.support
+
+    @property
+    def acceleration(self) -> Tensor:
+        """That of A, (slice,): c changes neither samples nor unknowns."""
+        return self.operator.acceleration
 
     @property
     def data_shape(self) -> tuple[int, ...]:
