@@ -7,7 +7,7 @@ from typing import Any
 
 from upmri.core.errors import InputError
 from upmri.core.scan import Scan
-from upmri.evaluation.benchmark.content import content_digest
+from upmri.evaluation.benchmark.file_digest import file_digest
 from upmri.evaluation.benchmark.plan import BenchmarkConfig, Group, Maps
 from upmri.formats import load
 from upmri.physics.espirit import find_maps
@@ -47,7 +47,7 @@ class Task:
         """All that the data of the scan depend on and its key does not have: file, and settings of the group."""
         group = self.group
         facts: dict[str, Any] = {
-            "file": content_digest(self.slice.path),
+            "file": file_digest(self.slice.path),
             "lines": group.lines,
             "counting": group.counting,
             "acs": given_acs(group, self.acceleration),

@@ -12,7 +12,7 @@ from upmri.core.errors import InputError
 _WHOLE, _BLOCK, _BLOCKS = 64 << 20, 1 << 20, 16
 
 
-def content_digest(path: Path) -> str:
+def file_digest(path: Path) -> str:
     """Return a hash of the content of a file, the same under every name and on every machine.
 
     Of a file over 64 MiB it is the hash of its size and of 16 MiB of it.
