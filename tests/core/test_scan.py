@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from upmri import InputError, Reconstruction, Scan
-from upmri.core.scan import as_scan
+from upmri.core.frame_places import places
+from upmri.core.scan import as_scan, slice_of
 
 
 def gaussian(*shape: int, seed: int = 0) -> torch.Tensor:
@@ -240,21 +241,36 @@ def test_some_slices_keep_their_place(index, left, between):
     assert scan.meta["geometry"] == PLACE
 
 
-@pytest.mark.parametrize(
-    ("meta", "between"),
-    [
-        ({}, 4),
-        ({"axes": {"slice": 6}}, 4),
-        ({"axes": {"readout": 6}}, 4),
-        ({"axes": ["odd"]}, 4),
-        ({"axes": {"repetition": 2, "slice": 3}}, 2),
-        ({"frames": [{}] * 6}, 2),
-    ],
-)
-def test_slices_without_a_place_are_taken_for_a_stack_unless_there_are_frames(meta, between):
+@pytest.mark.parametrize("meta", [{}, {"axes": {"slice": 6}}, {"axes": {"readout": 6}}, {"axes": ["odd"]}])
+def test_slices_without_a_place_are_taken_for_a_stack(meta):
     scan = Scan(kspace=gaussian(6, 2, 4, 3), spacing=(1, 1, 2), meta=meta)
-    assert (scan[::2].spacing, scan[::2].meta) == ((1, 1, between), scan.meta)
+    assert (scan[::2].spacing, scan[::2].meta) == ((1, 1, 4), scan.meta)
     assert scan[1:].spacing == (1, 1, 2)
+
+
+SIX = [{"repetition": r, "slice": s} for r in range(2) for s in range(3)]
+
+
+@pytest.mark.parametrize("meta", [{"axes": {"repetition": 2, "slice": 3}}, {"frames": SIX}])
+def test_slices_of_a_dynamic_scan_stay_frames(meta):
+    """Their number along the axis is no distance in space; parts of parts are right, too."""
+    scan = Scan(kspace=gaussian(6, 2, 4, 3), spacing=(1, 1, 2), meta=meta | {"x": 1})
+    assert scan[::3].spacing == (1, 1, 2)
+    assert scan[::3].meta == {"frames": [SIX[0], SIX[3]], "x": 1}
+    assert places(scan[:5].meta, 5) == [0, 1, 2, 0, 1]
+    assert scan[1:][1:4].meta["frames"] == SIX[2:5]
+    assert scan[2:4][1].meta["frames"] == scan[3].meta["frames"] == [SIX[3]]
+    assert scan[:].meta == scan.meta
+
+
+def test_a_slice_as_a_file_gives_it_says_which_frames_the_whole_scan_has():
+    scan = Scan(
+        kspace=gaussian(6, 2, 4, 3), spacing=(1, 1, 2), meta={"axes": {"repetition": 2, "slice": 3}, "geometry": PLACE}
+    )
+    part = slice_of(scan, 4)
+    assert torch.equal(part.kspace, scan.kspace[4:5])
+    assert part.meta == scan.meta | {"geometry": scan[4].meta["geometry"]}
+    assert part.meta["geometry"]["position"] == [9, 2, 3]
 
 
 def test_where_slices_lie_is_not_known_without_their_distance():

@@ -91,6 +91,15 @@ def test_some_slices_of_a_dynamic_file_name_their_frames(dynamic):
         assert list(MappedSlices(source))[3].meta["axes"] == {"frame": 4, "slice": 2}
 
 
+def test_slices_of_a_loaded_scan_have_the_maps_of_loaded_slices(dynamic):
+    """All frames of one place, whose average alone has calibration lines."""
+    cut, loaded = upmri.load(dynamic)[1::2], upmri.load(dynamic, slices="1::2")
+    assert cut.meta == loaded.meta
+    made = [upmri.reconstruct(scan, "sense", device="cpu") for scan in (cut, loaded)]
+    assert [rec.settings["maps_from"] for rec in made] == ["average over time"] * 2
+    assert torch.equal(made[0].image, made[1].image)
+
+
 def test_parts_of_a_dynamic_file_join_to_its_frames(full, dynamic):
     with open_source(dynamic) as source:
         parts = [

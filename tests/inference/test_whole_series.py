@@ -98,6 +98,15 @@ def test_slices_that_nothing_names_as_frames_are_refused(two_places, recorder):
         upmri.reconstruct(replace(two_places, meta={}), recorder, device="cpu")
 
 
+def test_some_slices_of_a_scan_are_series_too(two_places, recorder):
+    """Their meta says which frames they are."""
+    part = replace(two_places, maps=None)[2:8]
+    rec = upmri.reconstruct(part, recorder, device="cpu")
+    assert [problem.frames for problem in recorder.seen] == [3, 3]
+    assert rec.meta["frames"] == [{"phase": t, "slice": s} for t in (1, 2, 3) for s in (0, 1)]
+    assert upmri.info(part)["series"] == [2, 3]
+
+
 def test_one_slice_is_a_series_of_one_frame(two_places, recorder):
     expected = "recorder needs several frames of one place, and one was given; upmri is better for one frame"
     with pytest.warns(UserWarning, match=expected) as warned:

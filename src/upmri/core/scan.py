@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from upmri.core import fields, geometry, ports
+from upmri.core import fields, frame_places, geometry, ports
 from upmri.core.bounds import Bounds
 from upmri.core.errors import InputError
 from upmri.core.fields import Settings
@@ -101,19 +101,16 @@ class Scan:
         )
 
     def __getitem__(self, index: int | slice) -> Scan:
-        """Return a scan of some slices. An index works as in a list, but gives a scan of one slice."""
+        """Return a scan of some slices. An index works as in a list, but gives a scan of one slice.
+
+        Of a dynamic scan, ``meta["frames"]`` lists the frames and places of these slices.
+        """
         if not isinstance(index, slice):
             at = range(len(self))[operator.index(index)]
             index = slice(at, at + 1)
         wanted = range(len(self))[index]
-        return replace(
-            self,
-            **geometry.cut(self.spacing, self.meta, wanted.start, wanted.step if len(wanted) > 1 else 1),
-            kspace=self.kspace[index],
-            mask=self.mask[index],
-            maps=None if self.maps is None else self.maps[index],
-            reference=None if self.reference is None else self.reference[index],
-        )
+        about = geometry.cut(self.spacing, self.meta, wanted.start, wanted.step if len(wanted) > 1 else 1)
+        return _taken(self, index, about | {"meta": frame_places.of_slices(about["meta"], len(self), wanted)})
 
     @property
     def coils(self) -> int:
@@ -135,6 +132,23 @@ class Scan:
         """Write the scan to HDF5. :func:`upmri.load` returns exactly the same values."""
         written: Path = ports.save_scan(self, Path(path), overwrite=overwrite)
         return written
+
+
+def slice_of(scan: Scan, number: int) -> Scan:
+    """Return one slice as a file gives it: ``meta["axes"]`` and ``meta["frames"]`` are those of the whole scan."""
+    return _taken(scan, slice(number, number + 1), geometry.cut(scan.spacing, scan.meta, number, 1))
+
+
+def _taken(scan: Scan, index: slice, about: Settings) -> Scan:
+    """Return some slices with ``spacing`` and ``meta`` of their own."""
+    return replace(
+        scan,
+        **about,
+        kspace=scan.kspace[index],
+        mask=scan.mask[index],
+        maps=None if scan.maps is None else scan.maps[index],
+        reference=None if scan.reference is None else scan.reference[index],
+    )
 
 
 def as_scan(given: Any) -> Scan:

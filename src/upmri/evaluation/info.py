@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from upmri.core.errors import InputError
-from upmri.core.scan import Scan
+from upmri.core.scan import Scan, slice_of
 from upmri.physics.coils import estimate_noise
 from upmri.physics.epi import lines_alternate
 from upmri.physics.espirit import FEW_LINES, MIN_LINES
@@ -65,10 +65,10 @@ def info(scan: Scan | Any, *, axes: str | None = None) -> dict[str, Any]:
         with open_source(scan, axes=axes) as source:  # type: ignore[arg-type]
             return _describe(source.read(source.slices // 2), source.slices, source.format, str(scan))
     if isinstance(scan, Scan):
-        return _describe(scan[len(scan) // 2], len(scan), "Scan", None)
+        return _describe(slice_of(scan, len(scan) // 2), len(scan), "Scan", None)
     kind = "tensor" if isinstance(scan, Tensor) else "NumPy array"
     whole = Scan(kspace=scan)
-    return _describe(whole[len(whole) // 2], len(whole), kind, None)
+    return _describe(slice_of(whole, len(whole) // 2), len(whole), kind, None)
 
 
 def _describe(middle: Scan, slices: int, kind: str, file: str | None) -> dict[str, Any]:

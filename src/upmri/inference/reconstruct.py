@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from torch import Tensor
 from upmri.core.device import pick_device
 from upmri.core.errors import InputError
 from upmri.core.progress import bar
-from upmri.core.scan import Reconstruction, Scan, as_scan
+from upmri.core.scan import Reconstruction, Scan, as_scan, slice_of
 from upmri.core.stages import stage
 from upmri.core.version import __version__
 from upmri.inference.batches import Repaired, batched
@@ -63,7 +64,7 @@ def reconstruct(
     steps, samples
         Number of iterations, and of draws, for methods that have them.
     check
-        Whether to measure the gain over SENSE on held-out lines of the first slice, in dB: the entry ``held_out_gain``
+        Whether to measure the gain over SENSE on held-out lines of a slice, in dB: the entry ``held_out_gain``
         of the result's settings. Below 0 the scan is unlike the training data. It takes eight more reconstructions.
         With ``adapt`` the lines are those of the slices that the weights are adapted to; with methods over time, of the
         first series.
@@ -100,10 +101,10 @@ def reconstruct(
     if isinstance(scan, Problem):
         return _reconstruct_problem(scan, method, chosen, check=check, progress=progress)
     scan = with_average_maps(as_scan(scan))
-    slices = (scan[i] for i in range(len(scan)))
+    slices = (slice_of(scan, i) for i in range(len(scan)))
     return reconstruct_slices(
         slices, len(scan), method,
-        check=check, seed=seed, device=device, progress=progress, read=scan.__getitem__, **chosen,
+        check=check, seed=seed, device=device, progress=progress, read=partial(slice_of, scan), **chosen,
     )  # fmt: skip
 
 

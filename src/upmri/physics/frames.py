@@ -6,53 +6,15 @@ around DC: F S_c of the mean image where every frame has every line, and close t
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
 
+from upmri.core.frame_places import PLACES, of_slices, places
 from upmri.core.scan import Scan
 
-# Axes along which the place changes; along the others the same place is seen again.
-PLACES = ("slice", "readout", "batch")
-
-
-def places(meta: dict[str, Any], count: int) -> list[int] | None:
-    """Return the place of each slice as a number, from ``meta["axes"]`` or ``meta["frames"]``.
-
-    None where they do not say it, where they are not of ``count`` slices, and where no place is seen twice.
-    """
-    axes, frames = meta.get("axes"), meta.get("frames")
-    if isinstance(frames, list) and len(frames) == count and all(isinstance(frame, dict) for frame in frames):
-        found = [tuple(frame.get(name) for name in PLACES) for frame in frames]
-    elif isinstance(axes, dict) and all(isinstance(n, int) and n > 0 for n in axes.values()):
-        if math.prod(axes.values()) != count:
-            return None
-        grid = torch.cartesian_prod(*(torch.arange(n) for n in axes.values())).reshape(count, -1).tolist()
-        kept = [i for i, name in enumerate(axes) if name in PLACES]
-        found = [tuple(index[i] for i in kept) for index in grid]
-    else:
-        return None
-    numbers = {place: number for number, place in enumerate(dict.fromkeys(found))}
-    return [numbers[place] for place in found] if len(numbers) < count else None
-
-
-def of_slices(meta: dict[str, Any], count: int, wanted: range) -> dict[str, Any]:
-    """Return the ``meta`` of some slices of a scan of ``count``: which frames and places these are.
-
-    ``meta["axes"]`` and ``meta["frames"]`` of a file are those of all its slices. Of a part, ``meta["frames"]`` lists
-    the slices one by one. A scan that is not dynamic, or all of it, keeps its ``meta``.
-    """
-    if wanted == range(count) or places(meta, count) is None:
-        return meta
-    frames = meta.get("frames")
-    if not isinstance(frames, list):
-        axes = meta["axes"]
-        grid = torch.cartesian_prod(*(torch.arange(n) for n in axes.values())).reshape(count, -1).tolist()
-        frames = [dict(zip(axes, index, strict=True)) for index in grid]
-    return {key: value for key, value in meta.items() if key != "axes"} | {"frames": [frames[i] for i in wanted]}
+__all__ = ["PLACES", "Average", "average_over_time", "of_slices", "places"]
 
 
 class Average:
