@@ -28,6 +28,7 @@ def test_debug_shows_the_traceback(run):
 def test_an_error_in_upmri_itself_is_exit_1(run, monkeypatch, one_line):
     monkeypatch.setattr(console, "listing", lambda *_: 1 / 0)
     one_line(run("methods", code=1), "ZeroDivisionError", "an error in upmri itself", "--debug")
+    assert "in <lambda>" in run("methods", "--debug", code=1).stderr
 
 
 def test_an_interruption_is_exit_130(run, monkeypatch):

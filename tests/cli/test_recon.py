@@ -67,6 +67,30 @@ def test_of_several_scans_the_good_ones_are_done(run, scan, tmp_path):
     assert "missing.h5" in done.stderr
 
 
+def test_an_error_of_the_program_on_one_scan_leaves_the_others(run, scan, tmp_path, monkeypatch, one_line):
+    """It is named with its scan, and is exit status 1; bad input alone is 2."""
+    (tmp_path / "bad.h5").write_text("not a scan")
+    for name in ("a.h5", "z.h5"):
+        scan[0].save(tmp_path / name)
+    whole = ReconWork.reconstruct
+
+    def failing(self, path, *rest, **options):
+        if path.name == "scan.h5":
+            raise ZeroDivisionError("by nothing")
+        return whole(self, path, *rest, **options)
+
+    monkeypatch.setattr(ReconWork, "reconstruct", failing)
+    done = run("recon", "a.h5", "scan.h5", "bad.h5", "z.h5", "-m", "sense", "-o", "out", "--json", code=1)
+    assert [Path(result["scan"]).name for result in json.loads(done.stdout)] == ["a.h5", "z.h5"]
+    of_program, of_input = done.stderr.splitlines()
+    assert of_program.startswith("upmri: scan.h5: ZeroDivisionError: by nothing (an error in upmri itself")
+    assert of_input.startswith("upmri: bad.h5: ")
+    one_line(run("recon", "scan.h5", "-m", "sense", code=1), "scan.h5: ZeroDivisionError")
+    shown = run("recon", "scan.h5", "-m", "sense", "--debug", code=1).stderr
+    assert "Traceback" in shown
+    assert 'raise ZeroDivisionError("by nothing")' in shown
+
+
 def test_the_same_command_continues_after_an_interruption(run, scan, tmp_path, monkeypatch):
     (tmp_path / "in").mkdir()
     for name in "abc":

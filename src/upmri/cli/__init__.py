@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import sys
 from typing import Annotated
@@ -20,7 +19,6 @@ from upmri.core.errors import InputError
 __all__ = ["app", "benchmark", "doctor", "learn", "main", "maps", "recon", "report", "scans", "serve"]
 
 _INTERRUPTED = 130  # exit status after Ctrl-C, as in a shell
-_DISK = (errno.EACCES, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.ENAMETOOLONG, errno.ENOSPC, errno.EPERM, errno.EROFS)
 
 
 @app.callback(invoke_without_command=True)
@@ -49,9 +47,6 @@ def _run() -> int | str | None:
     try:
         # --debug is accepted anywhere on the line, also in front of the command.
         app(args=[word for word in sys.argv[1:] if word != "--debug"], prog_name="upmri")
-    except InputError as error:
-        console.complain(error)
-        return 2
     except (KeyboardInterrupt, SystemExit) as end:
         code = _INTERRUPTED if isinstance(end, KeyboardInterrupt) else end.code
         # Typer turns Ctrl-C into this exit status, without a message.
@@ -59,12 +54,5 @@ def _run() -> int | str | None:
             console.err.print("upmri: interrupted", style="red")
         return code
     except Exception as error:
-        if isinstance(error, OSError) and error.errno in _DISK:
-            console.complain(InputError(f"cannot be written or read: {error.strerror}", path=error.filename))
-            return 2
-        text = f"{type(error).__name__}: {error} (an error in upmri itself; --debug shows where)"
-        console.complain(RuntimeError(text))
-        if console.debugging():
-            raise
-        return 1
+        return console.complain_of(error)
     return 0

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 import traceback
 import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from upmri.core.errors import InputError
 from upmri.core.printable import one_line
+
+_DISK = (errno.EACCES, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.ENAMETOOLONG, errno.ENOSPC, errno.EPERM, errno.EROFS)
 
 out = Console()
 err = Console(stderr=True)
@@ -49,6 +54,24 @@ def complain(error: BaseException) -> None:
     if debugging():
         traceback.print_exception(error, file=sys.stderr)
     _print_message(error, "red")
+
+
+def complain_of(error: Exception, path: Path | None = None) -> int:
+    """Print what ended the work, with the file that was worked on; return the exit status that it stands for.
+
+    It is 2 for wrong input, which includes a disk that is full or cannot be written, and 1 for an error in upmri
+    itself, of which ``--debug`` shows where it was raised.
+    """
+    if isinstance(error, OSError) and error.errno in _DISK:
+        error = InputError(f"cannot be written or read: {error.strerror}", path=error.filename)
+    if isinstance(error, InputError):
+        complain(error.within(path=path).with_traceback(error.__traceback__))
+        return 2
+    named = "" if path is None else f"{path}: "
+    shown = RuntimeError(f"{named}{type(error).__name__}: {error} (an error in upmri itself; --debug shows where)")
+    shown.__cause__ = error
+    complain(shown)
+    return 1
 
 
 def warn(message: Warning | str, *_: Any, **__: Any) -> None:

@@ -211,7 +211,7 @@ def recon_command(
             device=device, overwrite=overwrite, joiner=JoinWork(work), quiet=quiet, as_json=as_json,
         )  # fmt: skip
         return
-    results, failed = [], False
+    results, ends = [], [0]
     total = len(pairs)
     if total > 1 and not overwrite:
         pairs = without_existing(pairs)
@@ -223,9 +223,8 @@ def recon_command(
             rec = work.reconstruct(
                 path, destination, progress=not quiet and not as_json, quiet=quiet, seconds=seconds if profile else None
             )
-        except InputError as error:
-            console.complain(error.within(path=path))
-            failed = True
+        except Exception as error:  # of an error in upmri itself, too: the other scans are still done
+            ends.append(console.complain_of(error, path))
             continue
         except KeyboardInterrupt as error:
             if total == 1:
@@ -245,8 +244,7 @@ def recon_command(
         typer.echo(json.dumps(results, indent=2))
     elif not quiet:
         say_weights(results)
-    if failed:
-        raise typer.Exit(2)
+    _end(ends)
 
 
 def _show_plans(work: ReconWork, pairs: list[tuple[Path, Path]], shard: str | None, *, as_json: bool) -> None:
@@ -256,13 +254,12 @@ def _show_plans(work: ReconWork, pairs: list[tuple[Path, Path]], shard: str | No
 
     if many.several(work.device):
         work = replace(work, device="auto")
-    plans, failed = [], False
+    plans, ends = [], [0]
     for path, destination in pairs if shard is None else of_shard(pairs, *parse_shard(shard)):
         try:
             plans.append(plan(work, path, destination))
-        except InputError as error:
-            console.complain(error.within(path=path))
-            failed = True
+        except Exception as error:
+            ends.append(console.complain_of(error, path))
             continue
         if not as_json:
             console.listing(plan_lines(plans[-1]))
@@ -270,5 +267,10 @@ def _show_plans(work: ReconWork, pairs: list[tuple[Path, Path]], shard: str | No
         typer.echo(json.dumps(plans, indent=2))
     else:
         console.say("Nothing was reconstructed or written.")
-    if failed:
-        raise typer.Exit(2)
+    _end(ends)
+
+
+def _end(statuses: list[int]) -> None:
+    """End with the exit status of all scans: 1 if one of them was an error in upmri itself, 2 if one was bad input."""
+    if any(statuses):
+        raise typer.Exit(1 if 1 in statuses else 2)
