@@ -2,6 +2,7 @@
 
 from itertools import pairwise
 
+import numpy as np
 import pytest
 import torch
 
@@ -51,6 +52,7 @@ def test_the_seed_decides(pattern):
     first, again, other = (frame_lines(pattern, 4, 96, 6, seed=seed) for seed in (1, 1, 2))
     assert torch.equal(first, again)
     assert not torch.equal(first, other)
+    assert torch.equal(frame_lines(pattern, 4, 96, 6, seed=np.int64(1)), first)
 
 
 @pytest.mark.parametrize(

@@ -50,6 +50,11 @@ def test_breathing_moves_the_object_along_the_readout(beats):
     assert torch.allclose(centre(moved) - centre(still), expected, atol=0.05)
 
 
+def test_a_seed_may_be_an_integer_of_numpy(beats):
+    first, again = (simulate_series(beats[:2], coils=2, acceleration=2, seed=seed) for seed in (2, np.int64(2)))
+    assert torch.equal(first.kspace, again.kspace)
+
+
 def test_a_shift_by_whole_pixels_is_a_roll():
     image = torch.rand(3, 16, 5)
     found = shifted(image, torch.tensor([0.0, 2.0, -3.0]))

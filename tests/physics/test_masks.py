@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from upmri.core.errors import InputError
 from upmri.physics import masks
-from upmri.physics.masks import calibration_region, equispaced, poisson_disc, random_lines, seed_for
+from upmri.physics.masks import calibration_region, equispaced, generator_of, poisson_disc, random_lines, seed_for
 
 accelerations = st.floats(1, 20)
 
@@ -188,6 +188,12 @@ def test_poisson_disc_says_what_is_wrong():
         with pytest.raises(InputError) as error:
             poisson_disc(*arguments)
         assert error.value.field == field
+
+
+def test_a_generator_or_a_seed_of_any_kind_of_integer():
+    generator = torch.Generator()
+    assert generator_of(generator) is generator
+    assert generator_of(np.int64(7)).initial_seed() == generator_of(7).initial_seed() == 7
 
 
 def test_seeds_are_the_same_on_every_machine():

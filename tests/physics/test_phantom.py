@@ -156,6 +156,12 @@ def test_phantom_scan_undersampled_with_noise():
     assert torch.equal(scan.kspace, phantom_scan(shape, coils=5, acceleration=3, acs=8, noise=0.05, seed=2).kspace)
 
 
+def test_a_seed_may_be_an_integer_of_numpy():
+    first, again = (phantom_scan((16, 16), coils=2, noise=0.1, seed=seed) for seed in (2, np.int64(2)))
+    assert torch.equal(first.kspace, again.kspace)
+    assert type(again.meta["simulated"]["seed"]) is int
+
+
 def test_phantom_says_what_is_wrong():
     with pytest.raises(InputError) as error:
         Ellipse(1.0, (0.0, 0.0), (0.0, 0.1))

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -71,6 +72,12 @@ def test_separable_masks_are_products():
     rows, columns = mask.any(1), mask.any(0)
     assert torch.equal(mask, rows[:, None] & columns)
     assert (int(rows.sum()), int(columns.sum())) == (20, 18)
+
+
+def test_a_seed_may_be_an_integer_of_numpy():
+    for pattern in ("poisson", "separable"):
+        first, again = (plane_mask(pattern, (32, 30), 4, 6, seed=seed) for seed in (2, np.int64(2)))
+        assert torch.equal(first, again)
 
 
 def test_an_ellipse_has_the_area_of_an_ellipse():

@@ -271,6 +271,20 @@ def test_one_seed_gives_every_slice_the_same_numbers(operator, data):
     assert not torch.equal(*Problem(operator, data, seeds=(6, 7)).unit_noise(50))
 
 
+def test_seeds_may_be_integers_of_numpy(operator, data):
+    for given, expected in ((np.int64(6), (6, 6)), (np.array([3, 5]), (3, 5)), ((np.uint8(3), 5), (3, 5))):
+        problem = Problem(operator, data, seeds=given)
+        assert problem.seeds == expected
+        assert all(type(seed) is int for seed in problem.seeds)
+        assert torch.equal(problem.unit_noise(4), Problem(operator, data, seeds=expected).unit_noise(4))
+
+
+def test_a_reconstruction_with_a_seed_of_numpy(scan):
+    one, other = (upmri.reconstruct(scan, "upmri", samples=2, seed=seed, device="cpu") for seed in (3, np.int64(3)))
+    assert torch.equal(one.samples, other.samples)
+    assert type(other.settings["seed"]) is int
+
+
 def test_unit_noise_is_complex_normal_of_the_problem_s_type(operator, data):
     problem = Problem(operator, data, seeds=(1, 2))
     drawn = problem.unit_noise(20_000)

@@ -126,6 +126,16 @@ def test_the_same_seed_gives_the_same_scan(head):
     assert torch.equal(state, torch.get_rng_state())
 
 
+@pytest.mark.parametrize("integer", [np.int64, np.uint8])
+def test_a_seed_may_be_an_integer_of_numpy(head, integer):
+    a, b = (simulate(head, coils=2, seed=seed) for seed in (7, integer(7)))
+    assert torch.equal(a.kspace, b.kspace)
+    assert a.meta == b.meta
+    assert type(b.meta["simulated"]["seed"]) is int
+    with pytest.raises(TypeError):
+        simulate(head, coils=2, seed=1.5)
+
+
 def test_any_array_will_do(head):
     expected = simulate(head, coils=2)
     backwards = np.ascontiguousarray(head[::-1])[::-1]

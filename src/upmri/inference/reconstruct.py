@@ -157,7 +157,7 @@ def reconstruct_slices(
         bounds=whole.bounds,
         reference=torch.cat([references[number] for number in sorted(references)]) if references else None,
         method=session.method.name,
-        settings={**session.settings, "seed": seed},
+        settings={**session.settings, "seed": int(seed)},
         seconds=time.perf_counter() - start,
         versions=_versions(),
         spacing=first.spacing,

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from upmri.core.errors import InputError
-from upmri.physics.masks import centre_lines, random_lines
+from upmri.physics.masks import centre_lines, generator_of, random_lines
 
 Pattern = Literal["random", "interleaved", "variable"]
 
@@ -70,7 +70,7 @@ def frame_lines(
         raise InputError(f"expected one of {', '.join(get_args(Pattern))}, got {pattern!r}", field="pattern")
     if frames < 1:
         raise InputError(f"expected at least one frame, got {frames}", field="frames")
-    generator = seed if isinstance(seed, torch.Generator) else torch.Generator().manual_seed(seed)
+    generator = generator_of(seed)
     if pattern == "random":
         return torch.stack([random_lines(width, acceleration, acs, seed=generator) for _ in range(frames)])
     count = int(random_lines(width, acceleration, acs, seed=generator).sum()) - acs  # checks the request, too

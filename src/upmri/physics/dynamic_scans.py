@@ -12,6 +12,7 @@ from upmri.core.errors import InputError
 from upmri.core.scan import Scan
 from upmri.physics.dynamic_masks import Pattern, frame_lines
 from upmri.physics.fourier import fft2c
+from upmri.physics.masks import generator_of
 from upmri.physics.receive_array import Anatomy
 from upmri.physics.simulate import coil_maps, complex_normal, normalised, object_support, smooth_phase
 
@@ -68,7 +69,7 @@ def simulate_series(
     if x.is_complex():
         raise InputError("expected magnitudes, got complex values", field="image")
     frames, h, w = x.shape
-    generator = torch.Generator().manual_seed(seed)
+    generator = generator_of(seed)
     if breathing:
         x = shifted(x, breathing * breath(frames, generator))
     support = object_support(x.amax(0)[None])

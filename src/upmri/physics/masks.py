@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from operator import index
 from typing import Literal
 
 import numpy as np
@@ -80,7 +81,7 @@ def random_lines(
         )
     mask = centre_lines(width, acs)
     free = (~mask[0]).nonzero().flatten()
-    mask[0, free[torch.randperm(len(free), generator=_generator(seed))[:outer]]] = True
+    mask[0, free[torch.randperm(len(free), generator=generator_of(seed))[:outer]]] = True
     return mask
 
 
@@ -146,7 +147,7 @@ def poisson_disc(
     free = np.flatnonzero(~block if within is None else ~block & within.numpy())
     if wanted > len(free):
         raise InputError(f"expected {wanted} points, and only {len(free)} may be sampled", field="acceleration")
-    order = free[torch.randperm(len(free), generator=_generator(seed)).numpy()]
+    order = free[torch.randperm(len(free), generator=generator_of(seed)).numpy()]
 
     low, high = 0.0, float(max(h, w))
     points = order[:wanted]  # the answer for g = 0: no disc at all
@@ -269,5 +270,6 @@ def _check_line_request(width: int, acceleration: float, acs: int | None) -> Non
         raise InputError(f"expected between 0 and {width} central lines, got {acs}", field="acs")
 
 
-def _generator(seed: int | torch.Generator) -> torch.Generator:
-    return seed if isinstance(seed, torch.Generator) else torch.Generator().manual_seed(seed)
+def generator_of(seed: int | torch.Generator) -> torch.Generator:
+    """Return a generator itself, or a new one with a seed, which may be an integer of NumPy."""
+    return seed if isinstance(seed, torch.Generator) else torch.Generator().manual_seed(index(seed))

@@ -16,7 +16,7 @@ from torch import Tensor
 from upmri.core.errors import InputError
 from upmri.core.scan import Scan
 from upmri.physics.fourier import ifft2c
-from upmri.physics.masks import random_lines, seed_for
+from upmri.physics.masks import generator_of, random_lines, seed_for
 from upmri.physics.simulate import complex_normal
 
 _BANDWIDTH = 0.5  # distance of the spatial frequencies of the coil sensitivities, in cycles per field of view
@@ -185,7 +185,7 @@ def phantom_scan(
     maps = torch.einsum("cm,mhw->chw", mixture, waves) * support
     reference = (maps.conj() * ifft2c(full)).sum(0)
     if noise > 0:
-        full = full + complex_normal(full.shape, torch.Generator().manual_seed(seed), sigma=noise)
+        full = full + complex_normal(full.shape, generator_of(seed), sigma=noise)
     return Scan(
         kspace=full * mask,
         mask=mask,
@@ -193,7 +193,9 @@ def phantom_scan(
         reference=reference,
         noise=noise,
         name="phantom",
-        meta={"simulated": {"coils": coils, "acceleration": float(acceleration), "noise": float(noise), "seed": seed}},
+        meta={
+            "simulated": {"coils": coils, "acceleration": float(acceleration), "noise": float(noise), "seed": int(seed)}
+        },
     )
 
 

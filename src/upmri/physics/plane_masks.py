@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from upmri.core.errors import InputError
-from upmri.physics.masks import centre_block, poisson_disc, random_lines
+from upmri.physics.masks import centre_block, generator_of, poisson_disc, random_lines
 
 PlanePattern = Literal["poisson", "caipi", "separable"]
 # Longest side of the calibration block that is taken when none is asked for, and its largest share of the samples.
@@ -85,7 +85,7 @@ def separable(
 
     The central rows and columns among them make the calibration block.
     """
-    generator = seed if isinstance(seed, torch.Generator) else torch.Generator().manual_seed(seed)
+    generator = generator_of(seed)
     each = math.sqrt(acceleration)
     rows, columns = (
         random_lines(length, each, acs, seed=generator)[0] for length, acs in zip(shape, calibration, strict=True)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Sequence
 from functools import cached_property
+from numbers import Integral
+from operator import index
 
 import torch
 from torch import Tensor
@@ -288,7 +290,7 @@ def _noise_level(scan: Scan) -> Tensor:
 
 def _each_slice(seeds: int | Sequence[int], count: int) -> tuple[int, ...]:
     """One seed for each of ``count`` slices."""
-    values = (seeds,) * count if isinstance(seeds, int) else tuple(seeds)
+    values = (index(seeds),) * count if isinstance(seeds, Integral) else tuple(index(seed) for seed in seeds)
     if len(values) != count:
         raise InputError(f"expected one number or {count}, one per slice, got {len(values)}", field="seeds")
     return values

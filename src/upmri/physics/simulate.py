@@ -14,7 +14,7 @@ from torch import Tensor
 from upmri.core.errors import InputError
 from upmri.core.scan import Scan
 from upmri.physics.fourier import fft2c
-from upmri.physics.masks import default_acs, random_lines, seed_for
+from upmri.physics.masks import default_acs, generator_of, random_lines, seed_for
 from upmri.physics.plane_masks import PlanePattern, default_block, plane_mask
 from upmri.physics.receive_array import Anatomy, receive, surround
 
@@ -101,7 +101,7 @@ def simulate(
             f"nothing stands out from the background in slice {', '.join(map(str, empty[:8]))}", field="image"
         )
 
-    generator = torch.Generator().manual_seed(seed)
+    generator = generator_of(seed)
     maps = coil_maps(support, coils, generator, anatomy=anatomy)
     phase = "image" if x.is_complex() else "simulated"
     if not x.is_complex():
