@@ -44,6 +44,8 @@ def violins(
 ) -> Path:
     """Draw distributions: one violin for each series, grouped along the axis, in one or more panels.
 
+    A series has the same colour in all panels.
+
     Parameters
     ----------
     panels
@@ -60,7 +62,7 @@ def violins(
         width = 0.8 / max(1, len(series))
         for i, group in enumerate(groups):
             for j, name in enumerate(series):
-                if name not in groups[group]:
+                if not len(groups[group].get(name, ())):
                     continue
                 values, x = np.asarray(groups[group][name], float), i + (j - (len(series) - 1) / 2) * width
                 colour = COLOURS[j % len(COLOURS)]
@@ -68,12 +70,11 @@ def violins(
                     body = axes.violinplot([values], [x], widths=0.92 * width, showextrema=False)["bodies"][0]  # type: ignore[index]
                     body.set(facecolor=colour, alpha=0.35, edgecolor=colour, linewidth=0.8)
                 axes.plot([x, x], np.quantile(values, [0.25, 0.75]), color=colour, linewidth=2.2)
-                label = name if i == 0 else None
-                axes.plot(x, values.mean(), "o", color="white", markeredgecolor=colour, markersize=4, label=label)
+                axes.plot(x, values.mean(), "o", color="white", markeredgecolor=colour, markersize=4, label=name)
         axes.set_xticks(range(len(groups)), labels=list(groups))
         axes.grid(axis="x", visible=False)
 
-    return _save(list(panels), draw, path, ylabel, legend=len(series) > 1)
+    return _save(list(panels), draw, path, ylabel, series)
 
 
 def curves(
@@ -86,6 +87,8 @@ def curves(
 ) -> Path:
     """Draw means over a setting, with the standard error of each mean, in one or more panels.
 
+    A series has the same colour in all panels.
+
     Parameters
     ----------
     panels
@@ -97,13 +100,18 @@ def curves(
     log
         Whether the setting's axis is logarithmic.
     """
+    series = list(dict.fromkeys(name for panel in panels.values() for name in panel))
 
     def draw(axes: Axes, title: str) -> None:
-        for j, (name, points) in enumerate(panels[title].items()):
-            x = sorted(points)
+        for j, name in enumerate(series):
+            points = panels[title].get(name, {})
+            x = sorted(at for at in points if len(points[at]))
+            if not x:
+                continue
             means = [float(np.mean(points[at])) for at in x]
             errors = [float(np.std(points[at]) / max(1, len(points[at]) - 1) ** 0.5) for at in x]
-            colour, marker = COLOURS[j % len(COLOURS)], _MARKERS[j % len(_MARKERS)]
+            # From the eighth series on, colours come again with other markers.
+            colour, marker = COLOURS[j % len(COLOURS)], _MARKERS[(j + j // len(COLOURS)) % len(_MARKERS)]
             axes.errorbar(
                 x, means, errors, color=colour, marker=marker, markersize=4, linewidth=1.4, capsize=2, label=name
             )
@@ -115,10 +123,13 @@ def curves(
             axes.minorticks_off()
         axes.set_xlabel(xlabel)
 
-    return _save(list(panels), draw, path, ylabel, legend=any(len(series) > 1 for series in panels.values()))
+    return _save(list(panels), draw, path, ylabel, series)
 
 
-def _save(titles: list[str], draw: Callable[[Axes, str], None], path: str | Path, ylabel: str, *, legend: bool) -> Path:
+def _save(
+    titles: list[str], draw: Callable[[Axes, str], None], path: str | Path, ylabel: str, series: Sequence[str]
+) -> Path:
+    """Draw the panels; a legend has the series of all panels, in this order, if there are several."""
     import matplotlib as mpl
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -136,12 +147,13 @@ def _save(titles: list[str], draw: Callable[[Axes, str], None], path: str | Path
             draw(axes, title)
             axes.set_title(title, loc="left", fontweight="bold", fontsize=9)
             axes.set_ylabel(ylabel)
-        if legend:
-            handles, names = row[0].get_legend_handles_labels()
+        drawn = {name: handle for axes in row for handle, name in zip(*axes.get_legend_handles_labels(), strict=True)}
+        names = [name for name in series if name in drawn]
+        if len(series) > 1 and names:
             columns = int(_WIDTH * len(titles) / (_HANDLE + _LETTER * max(map(len, names))))
             columns = max(1, min(columns, len(names)))
             figure.set_size_inches(_WIDTH * len(titles), _HEIGHT + _LINE * -(-len(names) // columns))
-            figure.legend(handles, names, loc="outside lower center", ncols=columns)
+            figure.legend([drawn[name] for name in names], names, loc="outside lower center", ncols=columns)
         # No date in the file, so that the same figure gives the same bytes.
         metadata = {".pdf": {"CreationDate": None}, ".svg": {"Date": None}}.get(path.suffix.lower(), {})
         with atomic.staged(path, overwrite=True) as stage:
