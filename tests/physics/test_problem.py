@@ -374,6 +374,16 @@ def test_data_of_another_shape_are_refused(operator, data, coils, slices):
     assert error.value.field == "kspace"
 
 
+@pytest.mark.parametrize("field", ["maps", "reference"])
+def test_what_some_scans_have_alone_is_not_thrown_away(scan, field):
+    others = [replace(scan[1], **{field: None}), scan[0]]
+    with pytest.raises(InputError, match="of all scans or of none, got those of 1 of 2") as error:
+        Problem.from_scans(others)
+    assert error.value.field == field
+    without = Problem.from_scans([replace(one, reference=None) for one in (scan[0], scan[1])])
+    assert without.reference is None
+
+
 def test_a_reference_of_another_shape_is_refused(operator, data, rng):
     for shape in ((1, *SHAPE[1:]), SHAPE[1:], (2, 12, 9)):
         with pytest.raises(InputError, match=r"expected \(2, 12, 10\)") as error:

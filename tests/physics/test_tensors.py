@@ -5,7 +5,7 @@ from torch import nn
 
 from upmri.core.errors import InputError
 from upmri.physics.identity import IdentityOperator
-from upmri.physics.tensors import as_complex, as_tensor, each, expect, holders, moved, near_peak, of_shape
+from upmri.physics.tensors import as_complex, as_tensor, each, expect, holders, moved, near_peak, of_all, of_shape
 
 
 def test_as_tensor():
@@ -82,6 +82,15 @@ def test_shapes_are_checked():
         with pytest.raises(InputError) as error:
             check(torch.ones(shape), (2, 3), "value")
         assert error.value.field == "value"
+
+
+def test_parts_are_given_for_all_or_for_none():
+    parts = [torch.ones(1, 2), torch.zeros(2, 2)]
+    assert torch.equal(of_all(parts, "cpu", "value"), torch.cat(parts))
+    assert of_all([None, None], "cpu", "value") is None
+    with pytest.raises(InputError) as error:
+        of_all([*parts, None], "cpu", "value")
+    assert error.value.field == "value"
 
 
 def test_near_peak_is_a_percentile(rng):

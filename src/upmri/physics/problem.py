@@ -21,7 +21,7 @@ from upmri.physics.maps import copy_removed, found_maps
 from upmri.physics.operator import Operator
 from upmri.physics.sense import SenseOperator
 from upmri.physics.simulate import complex_normal
-from upmri.physics.tensors import Array, as_tensor, near_peak, of_shape
+from upmri.physics.tensors import Array, as_tensor, near_peak, of_all, of_shape
 from upmri.physics.time_average import average_image, to_frames
 
 
@@ -100,6 +100,7 @@ class Problem:
     ) -> Problem:
         """Return the problem of all slices of scans of the same shape; every slice gets the same seed.
 
+        Either all of the scans have coil maps, or none; references likewise.
         Coil maps are those of the scans, or estimates on the device, from the calibration lines of each slice or, where
         there are none, from all its lines (:func:`upmri.physics.maps.choose_maps`); ``maps_from`` says which, for each
         slice, and ``maps_copies`` what was removed from them. σ₀ is the scans' own, or an estimate from their lines.
@@ -107,8 +108,8 @@ class Problem:
         with stage("copy to the device"):
             kspace = torch.cat([scan.kspace.to(device) for scan in scans])
         mask = torch.cat([scan.mask for scan in scans])
-        given = [scan.maps.to(device) for scan in scans if scan.maps is not None]
-        reference = [scan.reference.to(device) for scan in scans if scan.reference is not None]
+        given = of_all([scan.maps for scan in scans], device, "maps")
+        reference = of_all([scan.reference for scan in scans], device, "reference")
 
         noise = started(lambda: torch.cat(in_threads(_noise_level, scans)), now=kspace.is_cuda)
 
@@ -117,8 +118,8 @@ class Problem:
                 return noise()
 
         with stage("coil maps"):
-            if len(given) == len(scans):
-                maps = torch.cat(given)
+            if given is not None:
+                maps = given
                 ways: Sequence[str] = [way for scan in scans for way in _given_from(scan)]
                 copies = [copy for scan in scans for copy in [copy_removed(scan.meta)] * len(scan)]
             else:
@@ -128,7 +129,7 @@ class Problem:
             SenseOperator(maps, mask.to(device)),
             kspace,
             sigma=sigma,
-            reference=torch.cat(reference) if len(reference) == len(scans) else None,
+            reference=reference,
             seeds=seed,
             frames=frames,
         )
@@ -290,7 +291,7 @@ def _noise_level(scan: Scan) -> Tensor:
 
 def _each_slice(seeds: int | Sequence[int], count: int) -> tuple[int, ...]:
     """One seed for each of ``count`` slices."""
-    values = (index(seeds),) * count if isinstance(seeds, Integral) else tuple(index(seed) for seed in seeds)
+    values = (index(seeds),) * count if isinstance(seeds, int | Integral) else tuple(index(seed) for seed in seeds)
     if len(values) != count:
         raise InputError(f"expected one number or {count}, one per slice, got {len(values)}", field="seeds")
     return values

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -59,6 +59,16 @@ def of_shape(value: Array, shape: tuple[int, ...], field: str) -> Tensor:
     if tuple(value.shape) != shape:
         raise InputError(f"expected {shape}, got {tuple(value.shape)}", field=field)
     return as_tensor(value)
+
+
+def of_all(parts: Sequence[Tensor | None], device: torch.device | str, field: str) -> Tensor | None:
+    """What all scans have, one after another, or None if none of them has it."""
+    given = [part.to(device) for part in parts if part is not None]
+    if given and len(given) < len(parts):
+        raise InputError(
+            f"expected them of all scans or of none, got those of {len(given)} of {len(parts)}", field=field
+        )
+    return torch.cat(given) if given else None
 
 
 def expect(value: Tensor, shape: tuple[int, ...], field: str) -> None:
