@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from upmri import Reconstruction
-from upmri.formats import save
+from upmri.formats import check_target, nifti, save
 
 
 @pytest.mark.parametrize("suffix", [".nii", ".nii.gz"])
@@ -91,6 +91,29 @@ def test_image_and_deviations_appear_together_or_not_at_all(tmp_path, rec, refus
         save(rec, tmp_path / "x.nii.gz")
     assert [path.name for path in tmp_path.iterdir()] == ["x_std.nii.gz"]
     assert (tmp_path / "x_std.nii.gz").read_text() == "precious"
+
+
+@pytest.mark.parametrize("name", ["x.nii", "x.nii.gz"])
+def test_deviations_of_the_image_that_is_replaced_do_not_stay(tmp_path, rec, name, refused):
+    plain = replace(rec, samples=None, std=None)
+    save(rec, tmp_path / name)
+    save(plain, tmp_path / name, overwrite=True)
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+    beside = nifti.std_path(tmp_path / name)
+    for other in (b"precious", b"\x1f\x8bprecious", b""):
+        before = (tmp_path / name).read_bytes()
+        beside.write_bytes(other)
+        with refused("UPMRI did not write it", path=beside):
+            check_target(tmp_path / name, overwrite=True)
+        with refused("UPMRI did not write it", path=beside):
+            save(plain, tmp_path / name, overwrite=True)
+        assert (beside.read_bytes(), (tmp_path / name).read_bytes()) == (other, before)
+    beside.unlink()
+    save(replace(plain, method="std of sense"), beside.with_name("y.nii"))
+    beside.symlink_to("y.nii")
+    with refused("UPMRI did not write it", path=beside):
+        save(plain, tmp_path / name, overwrite=True)
+    save(rec, tmp_path / name, overwrite=True)  # the image has deviations now
 
 
 def test_without_deviations_there_is_one_file(tmp_path, rec):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from upmri.cli import console
 from upmri.cli.recon_work import ReconWork
 from upmri.cluster.perform import Done, FileTask
 
@@ -29,7 +28,6 @@ class JoinWork:
 
     def __call__(self, task: FileTask, *, overwrite: bool) -> Done:
         """Read the parts, which are .h5 files, and write the result as one reconstruction would."""
-        from upmri.evaluation import report
         from upmri.formats import atomic, load_reconstruction
         from upmri.inference.joining import join_reconstructions
 
@@ -39,7 +37,5 @@ class JoinWork:
         work.check_targets(path, destination)
         rec = join_reconstructions([load_reconstruction(part) for part in task.arguments["parts"]])
         rec.save(destination, overwrite=overwrite, complex=work.keep_phase)
-        if work.with_report:
-            with console.warnings_shown(quiet=True):
-                report.write_report(rec, work.page(destination), scan=path, axes=work.axes, overwrite=overwrite)
+        work.write_page(rec, path, destination, quiet=True)
         return Done(work.files(destination), work.summary(path, destination, rec))

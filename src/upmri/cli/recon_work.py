@@ -6,11 +6,12 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
-from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from upmri.cli import console
+from upmri.cli.earlier_page import remove_page
+from upmri.cli.given_files import read_maps, read_scan
 from upmri.cluster import content
 from upmri.cluster.perform import Done, FileTask, Split
 from upmri.cluster.place import device_here
@@ -18,9 +19,7 @@ from upmri.core.errors import InputError
 from upmri.core.version import __version__
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
-    from upmri.core.scan import Reconstruction, Scan
+    from upmri.core.scan import Reconstruction
     from upmri.formats import Source
 
 # Options that do not change a result.
@@ -188,7 +187,6 @@ class ReconWork:
         """
         from upmri import formats
         from upmri.core.stages import measured, stage
-        from upmri.evaluation import report
         from upmri.inference.mapped import MappedSlices
         from upmri.inference.reconstruct import reconstruct_slices
 
@@ -199,8 +197,8 @@ class ReconWork:
             with source, console.warnings_shown(quiet=quiet):
                 self._split(source)
                 self._warn_of_deviations(destination)
-                given, other = _maps(self.maps, self.limit), _scan(self.reference, self.limit)
-                echoes = _scan(self.navigators, self.limit)
+                given, other = read_maps(self.maps, self.limit), read_scan(self.reference, self.limit)
+                echoes = read_scan(self.navigators, self.limit)
                 with self._naming_files():
                     each = MappedSlices(source, self.slices, maps=given, reference=other, navigators=echoes)
                     rec = reconstruct_slices(
@@ -209,11 +207,19 @@ class ReconWork:
                     )  # fmt: skip
             with stage("writing"):
                 rec.save(destination, overwrite=self.overwrite, complex=self.keep_phase)
+        self.write_page(rec, path, destination, quiet=quiet)
+        return rec
+
+    def write_page(self, rec: Reconstruction, path: Path, destination: Path, *, quiet: bool) -> None:
+        """Write the page of a result; if none was asked for, remove that of the image that was replaced."""
+        from upmri.evaluation import report
+
+        page = self.page(destination)
         if self.with_report:
             with console.warnings_shown(quiet=quiet):
-                page = self.page(destination)
                 report.write_report(rec, page, scan=path, slices=self.slices, axes=self.axes, overwrite=self.overwrite)
-        return rec
+        elif self.overwrite:
+            remove_page(page)
 
     @contextmanager
     def _naming_files(self) -> Iterator[None]:
@@ -260,36 +266,3 @@ def summary(path: Path, destination: Path, rec: Reconstruction) -> dict[str, Any
     }
     found |= {} if rec.bounds is None else {"bounds": rec.bounds.summary}
     return found if rec.reference is None else found | evaluate(rec)
-
-
-def _maps(path: Path | None, limit: int) -> Tensor | None:
-    """Read maps once in each process, and again when the file has changed: a worker of a cluster serves many runs."""
-    return None if path is None else _read_maps(path, _stamp(path), limit)
-
-
-def _scan(path: Path | None, limit: int) -> Scan | None:
-    """Read a reference scan, or one without phase encoding, in the same way."""
-    return None if path is None else _read_scan(path, _stamp(path), limit)
-
-
-@lru_cache(maxsize=1)
-def _read_maps(path: Path, _: tuple[object, ...], limit: int) -> Tensor:
-    from upmri import formats
-
-    return formats.load_maps(path, max_bytes=limit)
-
-
-@lru_cache(maxsize=2)
-def _read_scan(path: Path, _: tuple[object, ...], limit: int) -> Scan:
-    from upmri import formats
-
-    return formats.load(path, max_bytes=limit)
-
-
-def _stamp(path: Path) -> tuple[object, ...]:
-    """Place, time of the last change and size of a file; the place alone for a name without suffix, as of BART."""
-    try:
-        found = path.stat()
-    except OSError:
-        return (path.absolute(),)
-    return path.absolute(), found.st_mtime_ns, found.st_size

@@ -145,14 +145,19 @@ def save(
     path
         Name of the file, or for .dcm of the folder; :func:`suffixes` lists the known ends.
     overwrite
-        Whether an existing file is replaced, which is otherwise an error; a folder only if UPMRI wrote all in it.
+        Whether an existing file is replaced, which is otherwise an error; a folder only if UPMRI wrote all in it. An
+        image without standard deviations replaces those beside it, too: the file, if UPMRI wrote it, is removed.
     complex
         Whether NIfTI keeps the phase; .h5, .npy and .cfl keep it always, .png and .dcm never.
     """
     path = Path(path)
     write, ours = _writer(path, complex)
+    earlier = None if rec.std is not None else _earlier_std(path, overwrite)
     with atomic.staged(path, overwrite=overwrite, ours=ours) as stage:
         write(rec, stage)
+    if earlier is not None:
+        with atomic.failures(earlier):
+            earlier.unlink(missing_ok=True)
     return path
 
 
@@ -170,6 +175,14 @@ def check_target(
     _, kind = registry.written_format(path)
     if deviations and kind.check_std is not None:
         kind.check_std(path, overwrite)
+    if not deviations:
+        _earlier_std(path, overwrite)
+
+
+def _earlier_std(path: Path, overwrite: bool) -> Path | None:
+    """Return the deviations of the image that is replaced, which are removed: they are not those of the new one."""
+    _, kind = registry.written_format(path)
+    return kind.earlier_std(path) if overwrite and kind.earlier_std is not None else None
 
 
 def _writer(path: Path, complex: bool) -> tuple[Writer, atomic.Ours | None]:  # noqa: A002

@@ -7,7 +7,10 @@ Frames of a dynamic scan, also echoes or repetitions, are the fourth axis. The p
 from __future__ import annotations
 
 import gzip
+import os
 import re
+import zlib
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +19,13 @@ from numpy.typing import NDArray
 
 from upmri.core import geometry
 from upmri.core.errors import InputError
+from upmri.core.regular import open_regular
 from upmri.core.scan import Reconstruction
 from upmri.formats.label import describe
 
 _LONGEST = 32767  # an axis of NIfTI-1
-_DESCRIPTION = 79  # characters
+_DESCRIPTION, _DESCRIBED = 79, 148  # characters of the description, and where in the header it begins
+_STD = "std of "  # begins the description of deviations
 _TO_RAS = np.diag([-1.0, -1.0, 1.0, 1.0])  # DICOM counts to the left and to the back
 _SCANNER = 1  # NIfTI's code for coordinates of the scanner
 
@@ -43,10 +48,39 @@ def std_path(path: Path) -> Path:
     return path.with_name(f"{stem}_std{path.name[len(stem) :]}")
 
 
+def earlier_deviations(path: Path) -> Path | None:
+    """Return the deviations beside an image that is to be replaced by one without, None if there are none.
+
+    A file of that name that UPMRI did not write is an :class:`InputError`: it would be taken for the deviations.
+    """
+    beside = std_path(path)
+    if not os.path.lexists(beside):
+        return None
+    if beside.is_symlink() or not _has_deviations(beside):
+        raise InputError(
+            f"would be taken for the deviations of {path.name}, and is not removed, because UPMRI did not write it; "
+            "choose another name",
+            path=beside,
+        )
+    return beside
+
+
+def _has_deviations(path: Path) -> bool:
+    """Return whether UPMRI wrote this file of deviations, by the description in its header."""
+    try:
+        with open_regular(path) as opened:
+            packed = opened.peek(2).startswith(b"\x1f\x8b")  # type: ignore[attr-defined]  # it is a BufferedReader
+            with gzip.GzipFile(fileobj=opened) if packed else nullcontext(opened) as header:
+                head = header.read(_DESCRIBED + _DESCRIPTION)
+    except (OSError, EOFError, InputError, zlib.error):
+        return False
+    return head[_DESCRIBED:].startswith(f"UPMRI {_STD}".encode())
+
+
 def _write_deviations(rec: Reconstruction, path: Path) -> None:
     """Write ``rec.std``, if there is one, as float32 to NAME_std with the suffix of the image."""
     if rec.std is not None:
-        _write(rec, rec.std.numpy(), std_path(path), what="std of ")
+        _write(rec, rec.std.numpy(), std_path(path), what=_STD)
 
 
 def _write(rec: Reconstruction, image: NDArray[Any], path: Path, what: str = "") -> None:

@@ -57,6 +57,9 @@ class WrittenFormat:
     check_std
         Function of a path and ``overwrite`` that refuses standard deviations which could not be written, before a long
         reconstruction.
+    earlier_std
+        Function of a path that returns the file beside it with the standard deviations of an image that is replaced,
+        which is removed if the new image has none; it refuses a file that UPMRI did not write.
     """
 
     magnitude: Writer | None
@@ -64,6 +67,7 @@ class WrittenFormat:
     ours: atomic.Ours | None = None
     deviations: bool = False
     check_std: Callable[[Path, bool], None] | None = None
+    earlier_std: Callable[[Path], Path | None] | None = None
 
 
 def _write_npy(rec: Reconstruction, path: Path) -> None:
@@ -79,7 +83,10 @@ def _check_dicom(path: Path, overwrite: bool) -> None:  # noqa: ARG001
     dicom_map.find_highdicom()
 
 
-_NIFTI = WrittenFormat(nifti.write_magnitude, nifti.write_complex, deviations=True, check_std=_check_nifti)
+_NIFTI = WrittenFormat(
+    nifti.write_magnitude, nifti.write_complex,
+    deviations=True, check_std=_check_nifti, earlier_std=nifti.earlier_deviations,
+)  # fmt: skip
 _OWN_READERS: tuple[Reader, ...] = (array, native, cmrxrecon, calgary, skmtea, m4raw, fastmri, mrd, twix, bart)
 _OWN_WRITERS = {
     ".nii.gz": _NIFTI,
