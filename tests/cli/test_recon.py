@@ -67,6 +67,15 @@ def test_of_several_scans_the_good_ones_are_done(run, scan, tmp_path):
     assert "missing.h5" in done.stderr
 
 
+def test_images_in_the_folder_of_the_scans_are_not_taken_for_scans(run, scan, tmp_path):
+    scan[1:].save(tmp_path / "other.h5")
+    words = ("recon", ".", "-m", "zero-filled", "--json")
+    assert len(json.loads(run(*words).stdout)) == 2
+    assert json.loads(run(*words).stdout) == []  # they exist already
+    run("recon", "scan.h5", "-m", "zero-filled", "-o", "scan.dcm", "-q")
+    assert len(json.loads(run(*words, "--overwrite").stdout)) == 2
+
+
 def test_an_error_of_the_program_on_one_scan_leaves_the_others(run, scan, tmp_path, monkeypatch, one_line):
     """It is named with its scan, and is exit status 1; bad input alone is 2."""
     (tmp_path / "bad.h5").write_text("not a scan")

@@ -17,35 +17,50 @@ def folder(tmp_path):
 
 
 def test_subfolders_are_kept(folder):
-    assert [name for _, name in expand([folder])] == ["p1/brain", "p2/b", "p2/brain"]
+    assert [name for _, name in expand([folder], images=True)] == ["p1/brain", "p2/b", "p2/brain"]
 
 
 def test_files_are_named_as_their_folder_was(folder, monkeypatch):
     monkeypatch.chdir(folder.parent)
     given = Path(folder.name)
-    assert [path for path, _ in expand([given])] == [given / "p1/brain.h5", given / "p2/b.cfl", given / "p2/brain.h5"]
-    assert all(path.is_absolute() for path, _ in expand([folder]))
+    assert [path for path, _ in expand([given], images=True)] == [
+        given / "p1/brain.h5",
+        given / "p2/b.cfl",
+        given / "p2/brain.h5",
+    ]
+    assert all(path.is_absolute() for path, _ in expand([folder], images=True))
 
 
 def test_files_keep_their_names(folder):
-    found = expand([folder / "p1" / "brain.h5", folder / "p2" / "b.cfl"])
+    found = expand([folder / "p1" / "brain.h5", folder / "p2" / "b.cfl"], images=True)
     assert [name for _, name in found] == ["brain", "b"]
 
 
 def test_two_of_one_name(folder):
     with pytest.raises(InputError, match="same file"):
-        expand([folder / "p1" / "brain.h5", folder / "p2" / "brain.h5"])
+        expand([folder / "p1" / "brain.h5", folder / "p2" / "brain.h5"], images=True)
 
 
 def test_an_empty_folder(tmp_path):
     with pytest.raises(InputError, match="no scans"):
-        expand([tmp_path])
+        expand([tmp_path], images=True)
 
 
 def test_dotted_names_stay_apart(tmp_path):
     for name in ("sub.01.npy", "sub.02.npy", "k.cfl", "k.hdr"):
         (tmp_path / name).touch()
-    found = expand([tmp_path / "sub.01.npy", tmp_path / "sub.02.npy", tmp_path / "k"])
+    found = expand([tmp_path / "sub.01.npy", tmp_path / "sub.02.npy", tmp_path / "k"], images=True)
     assert [(path.name, name) for path, name in found] == [
         ("sub.01.npy", "sub.01"), ("sub.02.npy", "sub.02"), ("k.cfl", "k")
     ]  # fmt: skip
+
+
+def test_images_in_a_folder_are_left_out_on_request(folder):
+    """Files that are named count in any case."""
+    for name in ("brain.nii.gz", "p1/brain.NII", "p2/brain.dcm/0001.dcm"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).touch()
+    assert [name for _, name in expand([folder], images=False)] == ["p1/brain", "p2/b", "p2/brain"]
+    assert expand([folder / "brain.nii.gz"], images=False) == [(folder / "brain.nii.gz", "brain")]
+    (folder / "p1" / "brain.NII").unlink()
+    assert next(name for _, name in expand([folder], images=True)) == "brain"

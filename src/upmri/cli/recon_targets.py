@@ -27,7 +27,7 @@ def pair_targets(scans: list[Path], target: Path | None) -> list[tuple[Path, Pat
         raise InputError(
             f"expected a folder or a name that ends in {', '.join(suffixes())}, got {target}", field="--out"
         )
-    return [(path, (target or Path()) / f"{name}.nii.gz") for path, name in expand(scans)]
+    return [(path, (target or Path()) / f"{name}.nii.gz") for path, name in expand(scans, images=False)]
 
 
 def without_existing(pairs: list[tuple[Path, Path]]) -> list[tuple[Path, Path]]:

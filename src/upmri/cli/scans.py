@@ -186,7 +186,7 @@ def _simulate_folder(
     from upmri.cluster.perform import FileTask
     from upmri.formats import atomic
 
-    pairs = [(path, (target / f"{name}.h5").absolute()) for path, name in expand([folder])]
+    pairs = [(path, (target / f"{name}.h5").absolute()) for path, name in expand([folder], images=True)]
     for place in {target.absolute(), *(out.parent for _, out in pairs)}:
         atomic.make_folder(place)
     tasks = [

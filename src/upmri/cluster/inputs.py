@@ -26,9 +26,11 @@ _OTHERS = (
     ".yaml",
     ".yml",
 )
+# Files of images, which `upmri recon` writes and `upmri simulate` reads; they have no k-space.
+_IMAGES = (".nii", ".nii.gz", ".dcm")
 
 
-def expand(paths: Sequence[Path]) -> list[tuple[Path, str]]:
+def expand(paths: Sequence[Path], *, images: bool) -> list[tuple[Path, str]]:
     """Return each file with a name for its output: the file's own name, below a folder with its subfolders.
 
     Parameters
@@ -36,13 +38,17 @@ def expand(paths: Sequence[Path]) -> list[tuple[Path, str]]:
     paths
         Files (BART's also without suffix), and folders to search with all their subfolders; hidden files, texts and
         tables in them are left out.
+    images
+        Whether files of images in a folder count, too; otherwise they are left out: those that were written into the
+        folder of the scans are no scans.
     """
+    others = _OTHERS if images else (*_OTHERS, *_IMAGES)
     found: list[tuple[Path, str]] = []
     for path in map(find_pair, paths):
         if not path.is_dir():
             found.append((path, base_name(path)))
             continue
-        inside = [file for file in find_files([str(path)], deep=True) if file.suffix.lower() not in _OTHERS]
+        inside = [file for file in find_files([str(path)], deep=True) if not file.name.lower().endswith(others)]
         if not inside:
             raise InputError("has no scans", path=path)
         root = path.absolute()
