@@ -132,13 +132,14 @@ def test_a_session_chooses_weights_with_the_first_slice(small):
     assert session.settings["held_out_lead"] == facts["held_out_lead"]
 
 
-def test_the_gain_over_sense_is_measured_on_the_first_slice_when_asked(small):
-    """For a scan, and for the problem of its first slice."""
-    first = Problem.from_scan(small[0])
-    gain = upmri.reconstruct(first, "l1-wavelet", check=True, steps=20).settings["held_out_gain"]
+def test_the_gain_over_sense_is_measured_on_one_slice_when_asked(small):
+    """For a scan, and for the problem of its slice with the largest energy."""
+    strongest = int(small.kspace.abs().square().flatten(1).sum(1).argmax())
+    one = Problem.from_scan(small[strongest])
+    gain = upmri.reconstruct(one, "l1-wavelet", check=True, steps=20).settings["held_out_gain"]
     again = upmri.reconstruct(small, "l1-wavelet", check=True, steps=20, device="cpu")
     assert again.settings["held_out_gain"] == gain
-    assert "held_out_gain" not in upmri.reconstruct(first, "l1-wavelet", steps=20).settings
+    assert "held_out_gain" not in upmri.reconstruct(one, "l1-wavelet", steps=20).settings
 
 
 @pytest.mark.parametrize(("method", "settings"), [("upmri", {}), ("l1-wavelet", {"steps": 5})])

@@ -24,14 +24,18 @@ from upmri.physics.quality import repair
 
 # Most slices to adapt to, and bytes of their k-space: more bring little, and all are in memory together.
 _MOST_SLICES, _MOST_BYTES = 16, 1 << 30
+# Slices of which the one with the largest energy decides about weights, and the least share of that energy in slices that
+# are adapted to: the ends of a volume have noise alone.
+_LOOKED_AT, _SIGNAL = 3, 0.1
 
 
 @dataclass
 class Session:
     """A method at work on the slices of one scan: its weights are chosen, and adapted if it does, once, and kept.
 
-    Weights are adapted to slices spread over the scan where :meth:`begin` can read them. Otherwise the first slice that
-    has samples is used, or, by methods over time, the first series.
+    Weights are adapted to slices spread over the scan where :meth:`begin` can read them, and chosen by the one of three
+    that has the largest energy. Otherwise the first slice that has samples is used, or, by methods over time, the first
+    series.
 
     Parameters
     ----------
@@ -63,7 +67,8 @@ class Session:
     def begin(self, read: Callable[[int], Scan], count: int) -> None:
         """Choose and adapt the weights with slices spread evenly over the scan, before any is reconstructed.
 
-        Nothing is done if none of them has samples, or if the method does not adapt.
+        Slices with little energy, such as air at the end of a volume, are left out. Nothing is done if no slice has
+        samples, or if there is nothing to choose, to check or to adapt.
 
         Parameters
         ----------
@@ -72,14 +77,22 @@ class Session:
         count
             Number of slices.
         """
-        if not (isinstance(self.method, Upmri) and self.method.adapt):
+        ours = isinstance(self.method, Upmri)
+        adapts = ours and self.method.adapt  # type: ignore[attr-defined]  # `upmri` has it
+        open_ = self.check or (ours and self.method.model is None)  # type: ignore[attr-defined]
+        if self.method.dynamic or not (adapts or (open_ and count > 1)):
             return
-        most = min(_MOST_SLICES, max(1, _MOST_BYTES // max(1, read(count // 2).kspace.nbytes)))
+        most = _LOOKED_AT
+        if adapts:
+            most = min(_MOST_SLICES, max(1, _MOST_BYTES // max(1, read(count // 2).kspace.nbytes)))
         scans = [repair(read(index))[0] for index in spread(count, most)]
-        sampled = [scan for scan in scans if bool(_sampled(scan).all())]
-        alike = [scan for scan in sampled if kind(scan) == kind(sampled[0])]
-        if alike:
-            self._complete(Problem.from_scans(alike, self.device, self.seed))
+        energies = {i: float(scan.kspace.abs().square().sum()) for i, scan in enumerate(scans) if _sampled(scan).all()}
+        if not energies:
+            return
+        best = max(energies, key=energies.__getitem__)
+        chosen = [i for i, energy in energies.items() if energy >= _SIGNAL * energies[best]] if adapts else [best]
+        alike = [scans[i] for i in chosen if kind(scans[i]) == kind(scans[best])]
+        self._complete(Problem.from_scans(alike, self.device, self.seed))
 
     def __call__(self, *scans: Scan) -> Estimate:
         """Reconstruct the slices of some scans; return them in the scans' units, on the CPU.

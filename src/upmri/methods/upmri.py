@@ -41,7 +41,7 @@ class Upmri(Learned):
     ----------
     model
         Weights: a name, a file, or a loaded prior. When not given, the first available ones, ``brain``, unless others
-        predict held-out lines of the scan's first slice clearly better.
+        predict held-out lines of a slice of the scan clearly better.
     samples
         Number of images. With more than 1, images around the posterior mean and their standard deviation are returned:
         by the bootstrap (:mod:`upmri.learning.bootstrap`), with a calibrated deviation and two reconstructions each,
