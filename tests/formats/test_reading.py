@@ -1,6 +1,7 @@
 """Reading in this process."""
 
 import h5py
+import numpy as np
 import pytest
 
 from upmri import InputError
@@ -28,3 +29,23 @@ def test_hdf5_of_another_program_is_named_by_its_entries(tmp_path):
     with pytest.raises(InputError, match="HDF5 that holds b old, raw; .* array called kspace, with --axes") as error:
         reading.open_here(tmp_path / "x.h5", 2**20)
     assert "\n" not in str(error.value)
+
+
+def test_axes_are_refused_where_the_file_says_them(tmp_path, scan, refused):
+    """Read as a mere array it would lose its maps, noise, spacing and geometry."""
+    path = scan.save(tmp_path / "own.h5")
+    with refused("HDF5 written by UPMRI, which says itself which axis is which", field="axes", path=path):
+        reading.open_here(path, 2**20, axes="slice,coil,readout,phase")
+    for name, others, known in (
+        ("plain.h5", {}, False), ("fastmri.h5", {"ismrmrd_header": b"<xml>"}, True),
+        ("skmtea.h5", {"maps": 0, "target": 0}, True),
+    ):  # fmt: skip
+        with h5py.File(tmp_path / name, "w") as file:
+            file["kspace"] = np.ones((2, 3, 8, 6), np.complex64)
+            file.update(others)
+        if known:
+            with refused("says itself which axis is which", field="axes", path=tmp_path / name):
+                reading.open_here(tmp_path / name, 2**20, axes="slice,coil,readout,phase")
+        else:
+            with reading.open_here(tmp_path / name, 2**20, axes="slice,coil,readout,phase") as source:
+                assert (source.slices, source.coils) == (2, 3)

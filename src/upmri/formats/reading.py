@@ -8,11 +8,12 @@ from pathlib import Path
 from upmri.core.errors import InputError
 from upmri.core.printable import one_line
 from upmri.core.scan import Reconstruction
-from upmri.formats import guard, hdf5, native, registry
+from upmri.formats import fastmri, guard, hdf5, m4raw, mrd, native, registry, skmtea
 from upmri.formats.ordered import OrderedSource
 from upmri.formats.source import Source
 
 _IMAGES = (".nii", ".nii.gz", ".dcm", ".png")
+_NAMED = (native, skmtea, m4raw, mrd, fastmri)  # HDF5 that says which axis is which; the last only with a header
 _KINDS = {
     ".npy": "a NumPy array",
     ".npz": "a NumPy archive",
@@ -35,6 +36,7 @@ def open_here(path: Path, max_bytes: int, also: Sequence[str] = (), axes: str | 
     with guard.naming(path):
         head = guard.head(path)
         if axes is not None:
+            _check_unnamed(path, head)
             return OrderedSource(path, max_bytes, axes)
         for reader in registry.readers():
             if reader.recognise(path, head):
@@ -51,6 +53,16 @@ def open_here(path: Path, max_bytes: int, also: Sequence[str] = (), axes: str | 
             raise InputError(f"no scan in a known format: its name is that of {kind}, its content is not")
         known = ", ".join([*also, *(reader.READS for reader in registry.readers())])
         raise InputError(f"no scan in a known format, which are {known}")
+
+
+def _check_unnamed(path: Path, head: bytes) -> None:
+    """Refuse names of axes for a file whose format has them: as a mere array it would lose all but its k-space."""
+    known = next((reader for reader in _NAMED if reader.recognise(path, head)), None)
+    headless = known is fastmri and not hdf5.matches(path, lambda file: hdf5.has_link(file, "ismrmrd_header"))
+    if known is not None and not headless:
+        raise InputError(
+            f"not for {known.READS}, which says itself which axis is which; leave --axes (axes=…) out", field="axes"
+        )
 
 
 def read_reconstruction_here(path: Path, max_bytes: int) -> Reconstruction:
