@@ -6,6 +6,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from upmri.core.errors import InputError
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -17,9 +19,13 @@ def read_maps(path: Path | None, limit: int) -> Tensor | None:
     return None if path is None else _read_maps(path, _stamp(path), limit)
 
 
-def read_scan(path: Path | None, limit: int) -> Scan | None:
-    """Read a reference scan, or one without phase encoding, in the same way."""
-    return None if path is None else _read_scan(path, _stamp(path), limit)
+def read_scan(path: Path | None, limit: int, axes: str | None = None) -> Scan | None:
+    """Read a reference scan, or one without phase encoding, in the same way.
+
+    Names of the axes of the scan beside it are those of this one, too, unless its file says which axis is which, or
+    has another number of axes: then it is read as without them.
+    """
+    return None if path is None else _read_scan(path, _stamp(path), limit, axes)
 
 
 @lru_cache(maxsize=1)
@@ -30,9 +36,14 @@ def _read_maps(path: Path, _: tuple[object, ...], limit: int) -> Tensor:
 
 
 @lru_cache(maxsize=2)
-def _read_scan(path: Path, _: tuple[object, ...], limit: int) -> Scan:
+def _read_scan(path: Path, _: tuple[object, ...], limit: int, axes: str | None) -> Scan:
     from upmri import formats
 
+    try:
+        return formats.load(path, axes=axes, max_bytes=limit)
+    except InputError as error:
+        if axes is None or error.field != "axes":
+            raise
     return formats.load(path, max_bytes=limit)
 
 

@@ -32,6 +32,7 @@ def maps_command(
     trusted: Trusted = False,  # noqa: ARG001
 ) -> None:
     """Write the coil maps of a scan: its own, or estimated in the best way that it offers."""
+    from upmri.cli.given_files import read_scan
     from upmri.formats import atomic, check_maps_target, guard, load, save_maps
     from upmri.physics.map_quality import assess, worst
     from upmri.physics.maps import copy_removed, estimate_maps
@@ -40,7 +41,7 @@ def maps_command(
     atomic.check_not_input(target, [scan] if reference is None else [scan, reference])
     limit = byte_limit(max_gib)
     loaded = load(scan, slices, axes, max_bytes=limit)
-    other = None if reference is None else load(reference, max_bytes=limit)
+    other = read_scan(reference, limit, axes)
     with guard.naming(scan):
         mapped = loaded if loaded.maps is not None and other is None else estimate_maps(loaded, other)
         assert mapped.maps is not None  # noqa: S101

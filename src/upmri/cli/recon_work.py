@@ -40,7 +40,7 @@ class ReconWork:
     maps, reference, navigators
         Files that give coil maps, and one that corrects the ghosts of echo-planar readouts.
     axes, slices
-        Names of the axes of an array, and the slices to reconstruct.
+        Names of the axes of an array, also of the reference and the navigators, and the slices to reconstruct.
     check, seed, device
         As for :func:`upmri.reconstruct`; the device may be a list with commas, of which each process takes one.
     keep_phase, with_report, overwrite
@@ -197,8 +197,8 @@ class ReconWork:
             with source, console.warnings_shown(quiet=quiet):
                 self._split(source)
                 self._warn_of_deviations(destination)
-                given, other = read_maps(self.maps, self.limit), read_scan(self.reference, self.limit)
-                echoes = read_scan(self.navigators, self.limit)
+                given = read_maps(self.maps, self.limit)
+                other, echoes = (read_scan(file, self.limit, self.axes) for file in (self.reference, self.navigators))
                 with self._naming_files():
                     each = MappedSlices(source, self.slices, maps=given, reference=other, navigators=echoes)
                     rec = reconstruct_slices(
