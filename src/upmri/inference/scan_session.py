@@ -24,8 +24,8 @@ from upmri.physics.quality import repair
 
 # Most slices to adapt to, and bytes of their k-space: more bring little, and all are in memory together.
 _MOST_SLICES, _MOST_BYTES = 16, 1 << 30
-# Slices of which the one with the largest energy decides about weights, and the least share of that energy in slices that
-# are adapted to: the ends of a volume have noise alone.
+# Slices of which the one with the largest energy decides about weights, and the least share of that energy in slices
+# that are adapted to: the ends of a volume have noise alone.
 _LOOKED_AT, _SIGNAL = 3, 0.1
 
 
