@@ -169,7 +169,8 @@ def test_the_spread_on_the_card_scales_the_bootstrap(scan, model, folder):
         ({"samples": 2, "steps": 0}, "steps"),
         *(({"samples": 2, "steps": 2, "start": start}, "start") for start in (0.0, 0.005, 1.01, float("nan"))),
         ({"adapt": 60}, "adapt"),
-        ({"adapt_steps": 0}, "adapt_steps"),
+        ({"adapt": True, "adapt_steps": 0}, "adapt_steps"),
+        ({"adapt_steps": 40}, "adapt_steps"),  # without adapt
         ({"held_out_gain": 3.0}, "held_out_gain"),  # a result, and no setting
     ],
 )
@@ -281,6 +282,7 @@ def test_adaptation_improves_the_image(lined, poor):
     assert 0 < made["steps"] <= 40
     assert better.settings["adapt"] is True
     assert better.settings["sha256"] == plain.settings["sha256"]
+    assert better.settings["adapt_steps"] == 40
     assert poor.read_bytes() == before
     assert torch.equal(recon(lined, poor).image, plain.image)
 

@@ -89,7 +89,7 @@ def test_settings_are_checked_by_the_method(method, setting):
 
 @pytest.mark.parametrize("name", ["samples", "steps", "adapt_steps"])
 def test_the_operator_limits_what_costs_time(name):
-    order = f'{{"method": "upmri", "samples": 2, "{name}": 9}}'
+    order = f'{{"method": "upmri", "samples": 2, "adapt": true, "{name}": 9}}'
     assert getattr(read(order), name) == 9
     with pytest.raises(RefusedError, match=rf"9 is more than this server's limit of 8 \({name}\)") as caught:
         read(order, limits=Limits(**{name: 8}))
@@ -106,6 +106,14 @@ def test_the_costliest_order_of_all_is_refused_by_default():
 def test_adaptation_without_a_number_of_steps_stays_within_the_limit(limit, steps):
     assert read('{"method": "upmri", "adapt": true}', limits=Limits(adapt_steps=limit)).adapt_steps == steps
     assert read('{"method": "upmri"}').adapt_steps is None
+
+
+def test_a_later_configuration_without_adaptation_has_no_steps_of_it():
+    adapts = read('{"method": "upmri", "adapt": true}')
+    assert read('{"adapt": false}', adapts).adapt_steps is None
+    with pytest.raises(RefusedError, match="those of adaptation") as caught:
+        read('{"adapt": false, "adapt_steps": 5}', adapts)
+    assert (caught.value.code, caught.value.field) == ("config", "adapt_steps")
 
 
 @pytest.mark.parametrize(

@@ -82,7 +82,7 @@ def test_weights_adapted_to_the_first_frame_serve_the_others(ask, frame, monkeyp
 
     def adapt(self, problem, report):
         calls.append(len(problem))
-        return replace(self, adapt=False), Adapted(self.prior.network, 5, 0.5, 1.0, 5, 1, 0.1)
+        return replace(self, adapt=False, adapt_steps=None), Adapted(self.prior.network, 5, 0.5, 1.0, 5, 1, 0.1)
 
     monkeypatch.setattr(Upmri, "adapted", adapt)
     job = JOB | {"method": "upmri", "settings": {"adapt": True, "adapt_steps": 5}}

@@ -88,15 +88,16 @@ def complete(
         method, facts = _with_weights(method, problem)
     adapts = isinstance(method, Upmri) and method.adapt
     if check:
-        plain = replace(method, adapt=False) if adapts else method  # type: ignore[call-arg]  # `upmri` has it
+        plain = replace(method, adapt=False, adapt_steps=None) if adapts else method  # type: ignore[call-arg]  # `upmri` has them
         facts["held_out_gain"] = round(gain_over_sense(plain.reconstruct, problem), 2)
     return _adapted(method, facts, problem, progress) if isinstance(method, Upmri) and adapts else (method, facts)
 
 
 def _adapted(method: Upmri, facts: dict[str, Any], problem: Problem, progress: bool) -> tuple[Upmri, dict[str, Any]]:
-    with stage("adaptation"), bar("adapting", method.adapt_steps, shown=progress) as advance:
+    most = method.most_adapt_steps
+    with stage("adaptation"), bar("adapting", most, shown=progress) as advance:
         method, made = method.adapted(problem, lambda gain: advance(f"adapting, {gain:+.2f} dB on held-out lines"))
-    return method, {**facts, "adapt": True, "adaptation": made.facts}
+    return method, {**facts, "adapt": True, "adapt_steps": most, "adaptation": made.facts}
 
 
 def _with_weights(method: Learned, problem: Problem) -> tuple[Learned, dict[str, Any]]:

@@ -55,7 +55,7 @@ class Upmri(Learned):
         Whether to continue training on splits of the scan's own lines before it is reconstructed
         (:mod:`upmri.learning.adaptation`). ``upmri.reconstruct`` does so once for all slices of a scan.
     adapt_steps
-        Most steps of this training.
+        Most steps of this training, 90 if not given; only with ``adapt``.
     mirrors
         Whether to average over the three mirror images of the scan: four times the evaluations for some 0.2 dB. An
         adapted network always does: it takes little beside the adaptation.
@@ -86,7 +86,7 @@ class Upmri(Learned):
     steps: int | None = None
     start: float = 0.5
     adapt: bool = False
-    adapt_steps: int = 90
+    adapt_steps: int | None = None
     mirrors: bool = False
     refine_maps: bool = False
     partial_fourier: bool = True
@@ -95,9 +95,13 @@ class Upmri(Learned):
     precision: str = "auto"
 
     def __post_init__(self) -> None:
-        at_least(self, 1, "samples", "adapt_steps")
+        at_least(self, 1, "samples")
         if not isinstance(self.adapt, bool):
             raise InputError(f"expected True or False, got {self.adapt!r}; adapt_steps bounds the steps", field="adapt")
+        if self.adapt_steps is not None:
+            at_least(self, 1, "adapt_steps")
+            if not self.adapt:
+                raise InputError("are those of adaptation, with adapt (--adapt)", field="adapt_steps")
         if self.steps is not None:
             at_least(self, 1, "steps")
             if self.samples == 1:
@@ -119,6 +123,11 @@ class Upmri(Learned):
         """Not while adaptation is still to be done: it would depend on the slices of the batch."""
         return not self.adapt
 
+    @property
+    def most_adapt_steps(self) -> int:
+        """Most steps of adaptation, given or usual."""
+        return AdaptationPlan.steps if self.adapt_steps is None else self.adapt_steps
+
     def adapted(
         self, problem: Problem, report: Callable[[float], None] = lambda _: None, plan: AdaptationPlan | None = None
     ) -> tuple[Upmri, Adapted]:
@@ -136,10 +145,11 @@ class Upmri(Learned):
         prior, objective = self.prior, self.prior.objective
         assert isinstance(objective, UpmriObjective)  # noqa: S101  `prior` has checked it
         loss = replace(objective, path_every=0, supervised=False, split=ADAPTATION_SPLIT).loss
-        plan = plan or AdaptationPlan.for_device(problem.device, self.adapt_steps)
+        plan = plan or AdaptationPlan.for_device(problem.device, self.most_adapt_steps)
         made = adapt_to(problem, prior.network, loss, mean_image, plan, report)
         mirrors = self.mirrors or (made.steps > 0 and isinstance(problem.operator, SenseOperator))
-        return replace(self, adapt=False, mirrors=mirrors, model=prior.with_network(made.network)), made
+        model = prior.with_network(made.network)
+        return replace(self, adapt=False, adapt_steps=None, mirrors=mirrors, model=model), made
 
     def reconstruct(self, problem: Problem) -> Tensor:
         """The posterior mean."""

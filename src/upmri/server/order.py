@@ -110,6 +110,8 @@ def parse_order(text: str, default: Order, allowed: tuple[str, ...], limits: Lim
         limits.check(name, getattr(order, name) or 0, name)
     if order.adapt and order.adapt_steps is None:  # the limit holds for what a client does not ask for, too
         order = order.model_copy(update={"adapt_steps": min(limits.adapt_steps, AdaptationPlan().steps)})
+    elif not order.adapt and "adapt_steps" not in values:  # those of an earlier configuration, which adapted
+        order = order.model_copy(update={"adapt_steps": None})
     check_order(order)
     return order
 
