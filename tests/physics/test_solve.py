@@ -3,7 +3,7 @@ import torch
 
 import upmri
 from upmri.physics.sense import SenseOperator
-from upmri.physics.solve import CirculantPreconditioner, conjugate_gradients, of_slices, solve_with_residual
+from upmri.physics.solve import CirculantPreconditioner, conjugate_gradients, slice_values, solve_with_residual
 
 
 def hermitian(rng, n=12, batch=3):
@@ -212,7 +212,7 @@ def test_an_operator_remembers_its_last_solution_until_it_changes(rng):
 
 
 def test_values_of_slices():
-    assert of_slices(0.5, slice(1, 3)) == 0.5
-    assert of_slices(torch.tensor(0.5), slice(1, 3)).shape == ()
-    assert of_slices(torch.tensor([0.5]), slice(1, 3)).tolist() == [[[0.5]]]
-    assert of_slices(torch.arange(4.0), slice(1, 3)).tolist() == [[[1.0]], [[2.0]]]
+    assert slice_values(0.5, slice(1, 3)) == 0.5
+    assert slice_values(torch.tensor(0.5), slice(1, 3)).shape == ()
+    assert slice_values(torch.tensor([0.5]), slice(1, 3)).tolist() == [[[0.5]]]
+    assert slice_values(torch.arange(4.0), slice(1, 3)).tolist() == [[[1.0]], [[2.0]]]

@@ -17,7 +17,7 @@ from upmri.inference.scan_session import Session
 from upmri.methods.base import Estimate
 from upmri.physics.coils import estimate_noise
 from upmri.physics.frames import Average, places
-from upmri.physics.maps import found_maps, with_maps
+from upmri.physics.maps import found_maps, scan_with_maps
 from upmri.physics.problem import Problem
 from upmri.physics.quality import repair
 
@@ -115,5 +115,5 @@ def _problem(scans: Sequence[Scan], device: torch.device, seed: int) -> Problem:
             kspace, mask = average(0)
             found = found_maps(kspace[None], mask[None])
         way = "average over time" if found.ways[0] == "calibration lines" else found.ways[0]
-        scans = [with_maps(scan, found.maps.cpu(), way, found.copies[0]) for scan in scans]
+        scans = [scan_with_maps(scan, found.maps.cpu(), way, found.copies[0]) for scan in scans]
     return Problem.from_scans(scans, device, seed, frames=len(scans))

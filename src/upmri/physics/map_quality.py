@@ -91,7 +91,7 @@ def assess(kspace: Tensor, mask: Tensor, maps: Tensor, copies: Sequence[float] |
     mask
         Sampled positions, bool (slice, 1 or H, W).
     copies
-        Share of the copy that was removed from the maps of each slice, of :class:`upmri.physics.maps.Found`.
+        Share of the copy that was removed from the maps of each slice, of :class:`upmri.physics.maps.FoundMaps`.
     """
     sampled = mask.cpu()
     lines = [calibration_lines(one, kspace.shape[-2]) for one in sampled]

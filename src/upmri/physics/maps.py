@@ -72,14 +72,14 @@ def estimate_maps(
     """
     scan = as_scan(scan)
     if reference is not None:
-        return with_maps(scan, maps_of_reference(scan, as_scan(reference), **settings), "reference scan")
+        return scan_with_maps(scan, maps_of_reference(scan, as_scan(reference), **settings), "reference scan")
     if (average := _maps_of_average(scan, settings)) is not None:
-        return with_maps(scan, average, "average over time")
+        return scan_with_maps(scan, average, "average over time")
     found = found_maps(scan.kspace, scan.mask, **settings)
-    return with_maps(scan, found.maps, named(found.ways), max(found.copies))
+    return scan_with_maps(scan, found.maps, named(found.ways), max(found.copies))
 
 
-def with_maps(scan: Scan, maps: Tensor, way: str, copy: float = 0.0) -> Scan:
+def scan_with_maps(scan: Scan, maps: Tensor, way: str, copy: float = 0.0) -> Scan:
     """Return the scan with maps; its ``meta`` says where they are from, and the share of a copy that was removed."""
     meta = {key: value for key, value in scan.meta.items() if key != "maps_copy"} | {"maps_from": way}
     return replace(scan, maps=maps, meta=meta | ({"maps_copy": float(f"{copy:.3g}")} if copy else {}))
@@ -107,11 +107,11 @@ def planned_maps(scan: Scan, count: int) -> str:
 def with_average_maps(scan: Scan) -> Scan:
     """Return a scan without maps, some of whose frames have too few calibration lines, with maps of its average."""
     maps = None if scan.maps is not None else _maps_of_average(scan, {})
-    return scan if maps is None else with_maps(scan, maps, "average over time")
+    return scan if maps is None else scan_with_maps(scan, maps, "average over time")
 
 
 @dataclass(frozen=True)
-class Found:
+class FoundMaps:
     """Maps that were found from slices alone.
 
     Attributes
@@ -148,7 +148,7 @@ def choose_maps(kspace: Tensor, mask: Tensor, **settings: Any) -> tuple[Tensor, 
     return found.maps, found.ways
 
 
-def found_maps(kspace: Tensor, mask: Tensor, **settings: Any) -> Found:
+def found_maps(kspace: Tensor, mask: Tensor, **settings: Any) -> FoundMaps:
     """:func:`choose_maps`, with the share of the copy that was removed from jointly estimated maps beside them."""
     sampled = mask.flatten(1).any(1).cpu()
     if not bool(sampled.any()):
@@ -156,14 +156,14 @@ def found_maps(kspace: Tensor, mask: Tensor, **settings: Any) -> Found:
     few = sampled & torch.tensor([calibration_lines(lines, kspace.shape[-2]) < MIN_LINES for lines in mask])
     ways: list[Way] = ["joint estimation" if bool(joint) else "calibration lines" for joint in few]
     if not bool(few.any()):
-        return Found(find_maps(kspace, mask, **settings), ways, [0.0] * len(ways))
+        return FoundMaps(find_maps(kspace, mask, **settings), ways, [0.0] * len(ways))
     maps, copies = torch.zeros_like(kspace), torch.zeros(len(few))
     maps[few], shares = joint_estimate(kspace[few], mask[few])
     copies[few] = shares.float().cpu()
     rest = sampled & ~few
     if bool(rest.any()):
         maps[rest] = find_maps(kspace[rest], mask[rest], **settings)
-    return Found(maps, ways, copies.tolist())
+    return FoundMaps(maps, ways, copies.tolist())
 
 
 def maps_of_reference(scan: Scan, reference: Scan, **settings: Any) -> Tensor:

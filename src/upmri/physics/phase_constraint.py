@@ -15,7 +15,7 @@ from upmri.physics.fourier import mirror
 from upmri.physics.operator import Operator, Solver
 from upmri.physics.row_solver import Block, factor_bytes, normal_rows
 from upmri.physics.sense import Kept, SenseOperator
-from upmri.physics.solve import conjugate_gradients, of_slices, per_slice
+from upmri.physics.solve import conjugate_gradients, per_slice, slice_values
 from upmri.physics.tensors import Array, Target, as_tensor, expect
 
 
@@ -185,7 +185,7 @@ class RealRowSolver:
         system = torch.cat([torch.cat([normal.real, -normal.imag], -1), torch.cat([normal.imag, normal.real], -1)], -2)
         known = operator.phase[block.slices, block.rows, block.columns] != 0
         weight = operator.weight[block.slices, block.rows, block.columns] * known
-        damping = of_slices(self._damping, block.slices)
+        damping = slice_values(self._damping, block.slices)
         damping = damping.to(weight) if isinstance(damping, Tensor) else damping
         system.diagonal(dim1=-2, dim2=-1).add_(torch.cat([torch.zeros_like(weight), weight], -1) + damping)
         # A system that is not positive definite gives NaN: an accelerator would have to wait for an exception.

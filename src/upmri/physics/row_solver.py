@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from upmri.core.kernels import uses_kernels
-from upmri.physics.solve import of_slices, per_slice
+from upmri.physics.solve import per_slice, slice_values
 
 # Rows factored together on the CPU: few enough that cropping to their common support pays, enough to amortise calls.
 _CPU_ROWS = 16
@@ -86,7 +86,7 @@ class RowSolver:
 
     def _factor(self, block: Block) -> _Triangle | _Inverse:
         system = normal_rows(self._maps, self._mask, block)
-        system.diagonal(dim1=-2, dim2=-1).add_(of_slices(self._damping, block.slices))
+        system.diagonal(dim1=-2, dim2=-1).add_(slice_values(self._damping, block.slices))
         return _Inverse(_inverse(system)) if self._invert else _Triangle(torch.linalg.cholesky(system))
 
 

@@ -15,7 +15,7 @@ def per_slice(value: float | Tensor, like: Tensor) -> Tensor | float:
     return value
 
 
-def of_slices(value: float | Tensor, which: slice) -> float | Tensor:
+def slice_values(value: float | Tensor, which: slice) -> float | Tensor:
     """A scalar, or the values of some slices out of a tensor of one or of (slice,) values, shaped (slice, 1, 1)."""
     if not isinstance(value, Tensor) or value.ndim == 0:
         return value
