@@ -178,6 +178,10 @@ def test_every_second_slice_is_twice_as_far_away(run, scan, tmp_path):
         (["recon", "scan.h5", "scan.h5"], ["same"]),
         (["info", "nothing.npy"], ["nothing.npy"]),
         (["simulate", "nothing.npy", "x.h5"], ["nothing.npy"]),
+        *(
+            ([*words, "--seed", str(10**20)], ["--seed: expected a whole number from"])
+            for words in (["recon", "scan.h5", "-m", "sense"], ["simulate", "scan.h5", "x.h5"], ["stream", "scan.h5"])
+        ),
     ],
 )
 def test_bad_input_is_one_line_and_exit_2(run, scan, tmp_path, words, parts, one_line):

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from upmri.core.checks import at_least, fraction, in_range, one_of, positive, shares
+from upmri.core.checks import at_least, checked_seed, fraction, in_range, one_of, positive, shares
 from upmri.core.errors import InputError
 
 CHECKS = {
@@ -56,3 +56,17 @@ def test_the_message_has_the_bounds():
         in_range(SimpleNamespace(damping=0), damping=(1e-4, 100))
     with pytest.raises(InputError, match=r"^size: expected one of small, base, got 'x'$"):
         one_of(SimpleNamespace(size="x"), size=("small", "base"))
+
+
+@pytest.mark.parametrize("seed", [0, -1, 2**63 - 1, -(2**63), np.int64(7), np.uint8(3)])
+def test_seeds(seed):
+    made = checked_seed(seed)
+    assert made == seed
+    assert type(made) is int
+
+
+@pytest.mark.parametrize("seed", ["7", 7.0, None, True, np.bool_(True), 2**63, -(2**63) - 1, np.uint64(2**63), [1]])
+def test_what_is_no_seed(seed):
+    with pytest.raises(InputError, match="expected a whole number from") as error:
+        checked_seed(seed, "--seed")
+    assert error.value.field == "--seed"

@@ -53,6 +53,16 @@ def test_names_and_settings(name, scan):
     assert rec.versions.keys() == {"upmri", "torch"}
 
 
+@pytest.mark.parametrize("seed", ["x", 1.0, 10**20, True])
+def test_a_wrong_seed_is_refused(small, seed):
+    with pytest.raises(InputError, match="seed: expected a whole number"):
+        upmri.reconstruct(small, "zero-filled", seed=seed)
+
+
+def test_a_seed_of_numpy(small):
+    assert type(upmri.reconstruct(small, "zero-filled", seed=np.int64(3)).settings["seed"]) is int
+
+
 @pytest.mark.parametrize("method", ["cg-sense", CgSense, CgSense(steps=3)])
 def test_a_method_by_name_class_or_instance(small, method):
     rec = upmri.reconstruct(small, method, steps=4)

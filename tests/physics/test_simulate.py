@@ -41,6 +41,12 @@ def test_kspace_is_the_masked_transform_of_the_weighted_reference(head):
             np.testing.assert_allclose(scan.kspace[i, c].numpy(), expected, atol=2e-6)
 
 
+def test_a_wrong_seed_is_refused(head):
+    for seed in ("x", 10**20):
+        with pytest.raises(InputError, match="seed: expected a whole number"):
+            simulate(head, seed=seed)
+
+
 def test_noise_has_the_variance_it_says(head):
     clean, noisy = (simulate(head, coils=8, acceleration=2, noise=sigma, seed=1) for sigma in (0, 0.05))
     assert torch.equal(clean.mask, noisy.mask)
@@ -132,7 +138,7 @@ def test_a_seed_may_be_an_integer_of_numpy(head, integer):
     assert torch.equal(a.kspace, b.kspace)
     assert a.meta == b.meta
     assert type(b.meta["simulated"]["seed"]) is int
-    with pytest.raises(TypeError):
+    with pytest.raises(InputError, match="seed: expected a whole number"):
         simulate(head, coils=2, seed=1.5)
 
 

@@ -49,6 +49,11 @@ def adapt(*args, **settings):
         return upmri.adapt(*args, **{"steps": STEPS, "device": "cpu", **settings})
 
 
+def test_a_wrong_seed_is_refused(folder, begin, tmp_path):
+    with pytest.raises(InputError, match="seed: expected a whole number"):
+        adapt(folder, begin=begin, output=tmp_path / "x.safetensors", seed=10**20)
+
+
 def same(a, b):
     first, second = (load_prior(path).network.state_dict() for path in (a, b))
     return all(torch.equal(first[name], second[name]) for name in first)

@@ -12,6 +12,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from upmri.core import fork_server
+from upmri.core.checks import checked_seed
 from upmri.core.errors import InputError
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -81,7 +82,14 @@ def _choose_process(ctx: typer.Context, trusted: bool) -> bool:
 Json = Annotated[bool, typer.Option("--json", help="Print the results as JSON.", rich_help_panel=OUTPUT)]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.", rich_help_panel=OUTPUT)]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace files that exist already.")]
-Seed = Annotated[int, typer.Option(help="Random seed; the same seed gives the same result.", rich_help_panel=SETTINGS)]
+Seed = Annotated[
+    int,
+    typer.Option(
+        help="Random seed; the same seed gives the same result.",
+        callback=lambda seed: checked_seed(seed, "--seed"),
+        rich_help_panel=SETTINGS,
+    ),
+]
 Mirrors = Annotated[
     bool,
     typer.Option(

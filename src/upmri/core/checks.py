@@ -1,16 +1,25 @@
-"""Range checks for ``__post_init__`` of settings dataclasses.
+"""Range checks for ``__post_init__`` of settings dataclasses, and that of a random seed.
 
-Every function reads attributes of ``settings`` by name and raises an :class:`InputError` whose field is that name. A
+The functions read attributes of ``settings`` by name and raise an :class:`InputError` whose field is that name. A
 dataclass that is constructed directly is checked in the same way as one that is read from a file.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from numbers import Real
+from numbers import Integral, Real
 from typing import Any
 
 from upmri.core.errors import InputError
+
+_SEEDS = (-(2**63), 2**63 - 1)
+
+
+def checked_seed(seed: Any, field: str = "seed") -> int:
+    """Return a random seed, which may be an integer of NumPy, as an int: −2⁶³ to 2⁶³ − 1."""
+    if not _is_whole(seed) or not _SEEDS[0] <= seed <= _SEEDS[1]:
+        raise InputError(f"expected a whole number from -2^63 to 2^63 - 1, got {seed!r}", field=field)
+    return int(seed)
 
 
 def in_range(settings: object, **bounds: tuple[float, float]) -> None:
@@ -60,6 +69,10 @@ def _number(settings: object, name: str) -> Any:
 
 def _is_number(value: object) -> bool:
     return isinstance(value, Real) and not isinstance(value, bool)
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, Integral) and not isinstance(value, bool)
 
 
 def _check(settings: object, name: str, holds: bool, expected: str) -> None:

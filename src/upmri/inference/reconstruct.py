@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from upmri.core.checks import checked_seed
 from upmri.core.device import pick_device
 from upmri.core.errors import InputError
 from upmri.core.progress import bar
@@ -97,6 +98,7 @@ def reconstruct(
     >>> rec.image.shape
     torch.Size([1, 32, 32])
     """
+    seed = checked_seed(seed)
     chosen = {"model": model, "adapt": adapt or None, "steps": steps, "samples": samples, **settings}
     if isinstance(scan, Problem):
         return _reconstruct_problem(scan, method, chosen, check=check, progress=progress)

@@ -11,10 +11,11 @@ import torch.nn.functional as nnf
 from numpy.typing import ArrayLike
 from torch import Tensor
 
+from upmri.core.checks import checked_seed
 from upmri.core.errors import InputError
 from upmri.core.scan import Scan
 from upmri.physics.fourier import fft2c
-from upmri.physics.masks import default_acs, generator_of, random_lines, seed_for
+from upmri.physics.masks import default_acs, random_lines, seed_for
 from upmri.physics.plane_masks import PlanePattern, default_block, plane_mask
 from upmri.physics.receive_array import Anatomy, receive, surround
 
@@ -101,7 +102,7 @@ def simulate(
             f"nothing stands out from the background in slice {', '.join(map(str, empty[:8]))}", field="image"
         )
 
-    generator = generator_of(seed)
+    generator = torch.Generator().manual_seed(checked_seed(seed))
     maps = coil_maps(support, coils, generator, anatomy=anatomy)
     phase = "image" if x.is_complex() else "simulated"
     if not x.is_complex():

@@ -18,6 +18,7 @@ from typing import Any
 from numpy.typing import NDArray
 from torch import Tensor
 
+from upmri.core.checks import checked_seed
 from upmri.core.device import pick_device
 from upmri.core.errors import InputError
 from upmri.core.scan import Scan, as_scan
@@ -95,6 +96,7 @@ def adapt(
     >>> path = upmri.adapt(scans, begin="brain", output="site.safetensors", steps=2, device="cpu")  # doctest: +SKIP
     >>> upmri.reconstruct(scans[0], model=path)  # doctest: +SKIP
     """
+    seed = checked_seed(seed)
     output = Path(output)
     if output.suffix != ".safetensors" or output.stem == "checkpoint":
         raise InputError(f"expected a name that ends in .safetensors, got {output}", field="output")
