@@ -4,10 +4,16 @@ from dataclasses import replace
 
 import nibabel
 import numpy as np
+import pydicom
 import pytest
 
 from upmri import Reconstruction
-from upmri.formats import check_target, nifti, save
+from upmri.formats import check_target, load_images_with_spacing, nifti, save
+
+
+def assumed(rows: float, columns: float, thickness: float) -> np.ndarray:
+    """The matrix of an image of unknown geometry: rows to the back, columns to the left, slices to the head."""
+    return np.array([[0, -columns, 0, 0], [-rows, 0, 0, 0], [0, 0, thickness, 0], [0, 0, 0, 1]], float)
 
 
 @pytest.mark.parametrize("suffix", [".nii", ".nii.gz"])
@@ -27,17 +33,39 @@ def test_nibabel_reads_the_phase_back(tmp_path, rec):
 def test_voxels_have_their_size(tmp_path, rec, gaussian):
     image = nibabel.load(save(rec, tmp_path / "x.nii"))
     np.testing.assert_allclose(image.header.get_zooms(), rec.spacing, rtol=1e-6)
-    np.testing.assert_allclose(image.affine, np.diag([*rec.spacing, 1]), rtol=1e-6)
+    np.testing.assert_allclose(image.affine, assumed(*rec.spacing), rtol=1e-6)
     assert image.header.get_xyzt_units()[0] == "mm"
     image = nibabel.load(save(Reconstruction(image=gaussian(1, 4, 4)), tmp_path / "y.nii"))
-    np.testing.assert_array_equal(image.affine, np.eye(4))
+    np.testing.assert_array_equal(image.affine, assumed(1, 1, 1))
+
+
+def test_what_is_not_known_has_the_axes_of_dicom(tmp_path, rec):
+    """Both exports of an image show left and right alike; the header says that its coordinates are no scanner's."""
+    image = nibabel.load(save(rec, tmp_path / "x.nii"))
+    first, second, *_ = sorted(save(replace(rec, samples=None, std=None), tmp_path / "x.dcm").iterdir())
+    first, second = pydicom.dcmread(first), pydicom.dcmread(second)
+    along_row, along_column = np.reshape(first.ImageOrientationPatient, (2, 3)).astype(float)
+    between_rows, between_columns = map(float, first.PixelSpacing)
+    across = np.subtract(second.ImagePositionPatient, first.ImagePositionPatient).astype(float)
+    in_dicom = np.stack([along_column * between_rows, along_row * between_columns, across], axis=1)
+    np.testing.assert_allclose(image.affine[:3, :3], np.diag([-1, -1, 1]) @ in_dicom, rtol=1e-6)
+    np.testing.assert_array_equal(image.affine[:3, 3], first.ImagePositionPatient)
+    assert nibabel.aff2axcodes(image.affine) == ("P", "L", "S")
+    assert (image.header["sform_code"], image.header["qform_code"]) == (2, 0)
+    assert image.header["descrip"].item() == b"UPMRI cg-sense, geometry unknown NOT FOR CLINICAL USE"
+
+
+def test_images_are_read_back_as_they_were(tmp_path, rec):
+    images, spacing = load_images_with_spacing(save(rec, tmp_path / "x.nii.gz", complex=True))
+    np.testing.assert_array_equal(images, rec.image.numpy())
+    assert spacing == rec.spacing
 
 
 @pytest.mark.parametrize("method", ["cg-sense", "ö" * 99])
 def test_it_says_what_it_is_and_what_it_is_not_for(tmp_path, gaussian, method):
     rec = Reconstruction(image=gaussian(1, 4, 4), method=method)
     description = nibabel.load(save(rec, tmp_path / "x.nii")).header["descrip"].item().decode()
-    assert description.startswith("UPMRI " + method.replace("ö", "?")[:50])
+    assert description.startswith("UPMRI " + method.replace("ö", "?")[:25] + ", geometry unknown")
     assert description.endswith(" NOT FOR CLINICAL USE")
 
 
@@ -81,8 +109,8 @@ def test_deviations_are_written_beside(tmp_path, rec, name, beside, keep_phase):
     std = nibabel.load(tmp_path / beside)
     assert std.get_data_dtype() == np.float32
     np.testing.assert_array_equal(np.asanyarray(std.dataobj), np.moveaxis(rec.std.numpy(), 0, -1))
-    np.testing.assert_allclose(std.affine, np.diag([*rec.spacing, 1]), rtol=1e-6)
-    assert std.header["descrip"].item() == b"UPMRI std of cg-sense NOT FOR CLINICAL USE"
+    np.testing.assert_allclose(std.affine, assumed(*rec.spacing), rtol=1e-6)
+    assert std.header["descrip"].item() == b"UPMRI std of cg-sense, geometry unknown NOT FOR CLINICAL USE"
 
 
 def test_image_and_deviations_appear_together_or_not_at_all(tmp_path, rec, refused):

@@ -1,7 +1,10 @@
 """NIfTI writer: voxels as (readout, phase, slice[, frame]), with their size in mm, and their position if it is known.
 
 Frames of a dynamic scan, also echoes or repetitions, are the fourth axis. The position is ``meta["geometry"]``, as
-:mod:`upmri.core.geometry` describes it. Deviations go to NAME_std beside NAME.
+:mod:`upmri.core.geometry` describes it. Without it slices are axial from the origin on, as in DICOM: two exports of one
+image show left and right alike. The description then says "geometry unknown", the code of the qform is 0, and that of
+the sform 2, coordinates that are not the scanner's: with 0 a reader would ignore it and assume axes of its own.
+Deviations go to NAME_std beside NAME.
 """
 
 from __future__ import annotations
@@ -27,7 +30,9 @@ _LONGEST = 32767  # an axis of NIfTI-1
 _DESCRIPTION, _DESCRIBED = 79, 148  # characters of the description, and where in the header it begins
 _STD = "std of "  # begins the description of deviations
 _TO_RAS = np.diag([-1.0, -1.0, 1.0, 1.0])  # DICOM counts to the left and to the back
-_SCANNER = 1  # NIfTI's code for coordinates of the scanner
+_UNKNOWN, _SCANNER, _ALIGNED = 0, 1, 2  # NIfTI's codes: no coordinates, those of the scanner, and some others
+_ASSUMED = ", geometry unknown"
+_METHOD = 25  # characters of the method's name, so that the note has a place beside it
 
 
 def write_magnitude(rec: Reconstruction, path: Path) -> None:
@@ -93,14 +98,13 @@ def _write(rec: Reconstruction, image: NDArray[Any], path: Path, what: str = "")
         )
     known = geometry.affine(rec.spacing, rec.meta)
     voxels = _voxels(image, rec.meta)
-    if known is None:
-        nifti = nibabel.Nifti1Image(voxels, np.diag([*(rec.spacing or (1.0, 1.0, 1.0)), 1.0]))
-    else:
-        nifti = nibabel.Nifti1Image(voxels, _TO_RAS @ known)
-        nifti.set_sform(_TO_RAS @ known, _SCANNER)
-        nifti.set_qform(_TO_RAS @ known, _SCANNER)
+    matrix = _TO_RAS @ (geometry.axial(rec.spacing) if known is None else known)
+    nifti = nibabel.Nifti1Image(voxels, matrix)
+    nifti.set_sform(matrix, _ALIGNED if known is None else _SCANNER)
+    nifti.set_qform(matrix, _UNKNOWN if known is None else _SCANNER)
     nifti.header.set_xyzt_units("mm")
-    nifti.header["descrip"] = describe(what + rec.method, _DESCRIPTION)
+    note = _ASSUMED if known is None else ""
+    nifti.header["descrip"] = describe(f"{what}{rec.method[:_METHOD]}{note}", _DESCRIPTION)
     with path.open("wb") as file:
         if path.name.lower().endswith(".gz"):
             with gzip.GzipFile(filename="", fileobj=file, mode="wb", compresslevel=1, mtime=0) as packed:
