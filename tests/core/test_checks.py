@@ -4,12 +4,13 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from upmri.core.checks import at_least, checked_seed, fraction, in_range, one_of, positive, shares
+from upmri.core.checks import at_least, checked_seed, fraction, in_range, one_of, positive, shares, whole
 from upmri.core.errors import InputError
 
 CHECKS = {
     "in_range": (lambda s: in_range(s, x=(1, 64)), (1, 64, 1.5, np.int64(3)), (0, 65, math.nan, "3", None, True)),
     "at_least": (lambda s: at_least(s, 1, "x"), (1, 2.5, math.inf), (0, -1, math.nan, "1", False)),
+    "whole": (lambda s: whole(s, 1, "x"), (1, 10**30, np.int64(3)), (0, 2.0, 2.5, math.nan, "1", True, None)),
     "positive": (lambda s: positive(s, "x"), (1e-30, 1, math.inf), (0, -0.0, -1, math.nan, None)),
     "fraction": (lambda s: fraction(s, "x"), (0.5, 1e-9, np.float32(0.1)), (0, 1, -0.1, 1.1, math.nan, "half")),
     "shares": (

@@ -20,6 +20,7 @@ from upmri.weights.files import load_prior
 
 LEARNED = [name for name in method_names() if find_method(name).objective is not None]
 OWNERS = [name for name in LEARNED if find_method(name).weights_of is None]
+COUNTS = {"steps", "samples", "iterations", "adapt_steps", "block", "draws", "rows", "lines"}
 SLICES = [
     name for name in OWNERS if not find_method(name).dynamic
 ]  # series have tests/training/test_simulated_series.py
@@ -236,3 +237,12 @@ def test_shared_weights_are_trained_by_their_owner(method, data, tmp_path):
     with pytest.raises(InputError, match=f"'{method}' uses the weights of '{owner}'; train that") as error:
         train(config_of(method, data, tmp_path, objective={}))
     assert error.value.field == "method"
+
+
+@pytest.mark.parametrize("method", method_names())
+def test_numbers_of_steps_and_images_are_whole(method):
+    kind = find_method(method)
+    for name in COUNTS & {field.name for field in fields(kind)}:
+        with pytest.raises(InputError, match="expected a whole number, at least 1, got 2.5") as error:
+            kind(**({"adapt": True} if name == "adapt_steps" else {}), **{name: 2.5})
+        assert error.value.field == name

@@ -373,3 +373,10 @@ def test_samples_are_in_the_units_of_the_scan_slice_by_slice(good):
     assert torch.allclose(soft.samples[:, 1:], alone.samples, atol=1e-5)
     assert torch.allclose(soft.std[1:], alone.std, atol=1e-5)
     assert torch.allclose(soft.std, soft.samples.abs().std(0), atol=1e-5)
+
+
+@pytest.mark.parametrize("wrong", [3, None, b"brain", ["brain"]])
+def test_what_names_no_weights(wrong):
+    with pytest.raises(InputError, match="expected the name or the file of weights, got") as error:
+        load_prior(wrong)
+    assert error.value.field == "model"

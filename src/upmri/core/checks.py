@@ -34,6 +34,13 @@ def at_least(settings: object, least: float, *names: str) -> None:
         _check(settings, name, _number(settings, name) >= least, f"at least {least:g}")
 
 
+def whole(settings: object, least: int, *names: str) -> None:
+    """Check that a value is a whole number ≥ least: ``whole(self, 1, "steps", "samples")``."""
+    for name in names:
+        value = getattr(settings, name)
+        _check(settings, name, _is_whole(value) and value >= least, f"a whole number, at least {least}")
+
+
 def positive(settings: object, *names: str) -> None:
     """Check value > 0: ``positive(self, "rate", "clip")``."""
     for name in names:

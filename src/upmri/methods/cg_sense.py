@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from upmri.core.checks import at_least
+from upmri.core.checks import whole
 from upmri.methods.base import Method
 from upmri.physics.problem import Problem
 from upmri.physics.solve import conjugate_gradients
@@ -28,7 +28,7 @@ class CgSense(Method):
     steps: int = 10
 
     def __post_init__(self) -> None:
-        at_least(self, 1, "steps")
+        whole(self, 1, "steps")
 
     def reconstruct(self, problem: Problem) -> Tensor:
         """The k-th iterate."""

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from upmri.core.checks import at_least, in_range, one_of, positive
+from upmri.core.checks import in_range, one_of, positive, whole
 from upmri.core.errors import InputError
 from upmri.flow.diffusion import Cosine, DataStep, Mixture, denoise, noise_loss
 from upmri.flow.path import Field, noise
@@ -71,7 +71,7 @@ class Diffusion(Drawing):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        at_least(self, 1, "steps")
+        whole(self, 1, "steps")
         in_range(self, eta=(0, 1))
 
     @abstractmethod

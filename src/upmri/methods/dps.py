@@ -10,7 +10,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from upmri.core.checks import at_least
+from upmri.core.checks import at_least, whole
 from upmri.flow.diffusion import BRIGHTEST, Cosine
 from upmri.flow.path import Field, evaluate_field, noise
 from upmri.methods.ddnm import DiffusionObjective
@@ -43,7 +43,7 @@ class Dps(Drawing):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        at_least(self, 1, "steps")
+        whole(self, 1, "steps")
         at_least(self, 0, "strength")
 
     def draw(self, problem: Problem, count: int) -> Tensor:

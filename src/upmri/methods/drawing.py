@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from upmri.core.checks import at_least
+from upmri.core.checks import whole
 from upmri.methods.base import Estimate
 from upmri.methods.learned import Learned
 from upmri.physics.problem import Problem
@@ -31,7 +31,7 @@ class Drawing(Learned):
     samples: int = 1
 
     def __post_init__(self) -> None:
-        at_least(self, 1, "samples")
+        whole(self, 1, "samples")
 
     @abstractmethod
     def draw(self, problem: Problem, count: int) -> Tensor:

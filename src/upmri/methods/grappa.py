@@ -10,7 +10,7 @@ from typing import Literal, cast, get_args
 import torch
 from torch import Tensor
 
-from upmri.core.checks import in_range, one_of, positive
+from upmri.core.checks import in_range, one_of, positive, whole
 from upmri.core.errors import InputError
 from upmri.methods.base import Method
 from upmri.physics.fourier import ifft2c
@@ -63,6 +63,7 @@ class Grappa(Method):
 
     def __post_init__(self) -> None:
         in_range(self, rows=(1, 15), lines=(2, 16))
+        whole(self, 1, "rows", "lines")
         if self.rows % 2 == 0:
             raise InputError(f"expected an odd number, got {self.rows}", field="rows")
         if self.lines % 2:

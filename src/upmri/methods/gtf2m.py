@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from upmri.core.checks import at_least
+from upmri.core.checks import at_least, whole
 from upmri.core.errors import InputError
 from upmri.flow.objective import Filter, projected_loss
 from upmri.flow.path import Field, TimeLaw, interpolate
@@ -124,7 +124,7 @@ class Gtf2m(Drawing):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        at_least(self, 1, "steps")
+        whole(self, 1, "steps")
         if self.samples > 1 and (self.single_evaluation or not self.null_noise):
             raise InputError("all draws would be the same; set null_noise, and no single_evaluation", field="samples")
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from upmri.core.checks import at_least
+from upmri.core.checks import at_least, whole
 from upmri.methods.base import Method
 from upmri.methods.temporal import accelerated, first_image, step_size
 from upmri.physics.low_rank import low_rank_blocks
@@ -51,7 +51,7 @@ class LocallyLowRank(Method):
     def __post_init__(self) -> None:
         if self.damping is not None:
             at_least(self, 0, "damping")
-        at_least(self, 1, "block", "steps")
+        whole(self, 1, "block", "steps")
 
     def reconstruct(self, problem: Problem) -> Tensor:
         """The last iterate."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from upmri.core.checks import at_least
+from upmri.core.checks import at_least, whole
 from upmri.methods.base import Method
 from upmri.methods.l1_wavelet import soft
 from upmri.methods.temporal import accelerated, first_image, step_size
@@ -44,7 +44,7 @@ class LowRankSparse(Method):
     steps: int = 60
 
     def __post_init__(self) -> None:
-        at_least(self, 1, "steps")
+        whole(self, 1, "steps")
         for name in ("low_rank", "sparse"):
             if getattr(self, name) is not None:
                 at_least(self, 0, name)

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from upmri.core.checks import at_least, fraction
+from upmri.core.checks import at_least, fraction, whole
 from upmri.flow.objective import no_filter, projected_loss
 from upmri.flow.path import Field, TimeLaw, evaluate_field, interpolate, noise
 from upmri.learning.training_noise import path_noise
@@ -76,7 +76,7 @@ class OtOde(Drawing):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        at_least(self, 1, "steps")
+        whole(self, 1, "steps")
         fraction(self, "start")
         at_least(self, 0, "strength")
 

@@ -9,7 +9,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from upmri.core.checks import at_least, fraction, one_of
+from upmri.core.checks import at_least, fraction, one_of, whole
 from upmri.core.errors import InputError
 from upmri.flow.path import Field, evaluate_field, noise
 from upmri.methods.drawing import Drawing, for_draws
@@ -59,7 +59,7 @@ class PnpFlow(Drawing):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        at_least(self, 1, "steps", "draws")
+        whole(self, 1, "steps", "draws")
         at_least(self, 0, "alpha")
         fraction(self, "last")
         one_of(self, times=("geometric", "even"))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from upmri.core.checks import at_least
+from upmri.core.checks import at_least, whole
 from upmri.methods.base import Method
 from upmri.methods.temporal import accelerated, first_image, step_size
 from upmri.physics.problem import Problem
@@ -39,7 +39,7 @@ class TvTime(Method):
     def __post_init__(self) -> None:
         if self.damping is not None:
             at_least(self, 0, "damping")
-        at_least(self, 1, "steps")
+        whole(self, 1, "steps")
 
     def reconstruct(self, problem: Problem) -> Tensor:
         """The last iterate."""

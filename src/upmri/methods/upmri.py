@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from upmri.core.checks import at_least
+from upmri.core.checks import whole
 from upmri.core.errors import InputError
 from upmri.flow.conditional import LAST, Mirrored, Predictor, sample
 from upmri.learning.adaptation import Adapted, adapt_to
@@ -95,15 +95,15 @@ class Upmri(Learned):
     precision: str = "auto"
 
     def __post_init__(self) -> None:
-        at_least(self, 1, "samples")
+        whole(self, 1, "samples")
         if not isinstance(self.adapt, bool):
             raise InputError(f"expected True or False, got {self.adapt!r}; adapt_steps bounds the steps", field="adapt")
         if self.adapt_steps is not None:
-            at_least(self, 1, "adapt_steps")
+            whole(self, 1, "adapt_steps")
             if not self.adapt:
                 raise InputError("are those of adaptation, with adapt (--adapt)", field="adapt_steps")
         if self.steps is not None:
-            at_least(self, 1, "steps")
+            whole(self, 1, "steps")
             if self.samples == 1:
                 raise InputError(
                     "are those of each draw, with samples above 1; adapt_steps are those of adaptation", field="steps"

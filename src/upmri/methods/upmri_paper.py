@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from upmri.core.checks import positive
+from upmri.core.checks import positive, whole
 from upmri.core.errors import InputError
 from upmri.flow.objective import DampedFilter, Filter, KrylovFilter, filtered, loss_of, no_filter
 from upmri.flow.path import TimeLaw, interpolate
@@ -192,6 +192,7 @@ class UpmriPaper(Drawing):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        whole(self, 1, "steps", "iterations")
         if self.samples > 1 and (self.single_evaluation or not self.null_noise):
             raise InputError("all draws would be the same; set null_noise, and no single_evaluation", field="samples")
 

@@ -29,6 +29,8 @@ def available(method: str) -> tuple[str, ...]:
 
 def find_weights(model: str | Path) -> Path:
     """Return the file of available weights by their name, or a file by its path."""
+    if not isinstance(model, str | os.PathLike):
+        raise InputError(f"expected the name or the file of weights, got {type(model).__name__}", field="model")
     if (known := _files().get(str(model))) is not None:
         return known
     path = Path(model)
