@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import sys
 
+import numpy as np
 import pytest
 
 from upmri import cli
@@ -65,6 +66,16 @@ def test_a_warning_for_who_listens_to_all_and_a_worker_that_cannot_start(run):
     assert code == 2
     assert "neither passwords nor encryption" in lines[0]
     assert "'abacus' is not available" in lines[1]
+
+
+def test_a_stream_takes_the_names_of_axes(run, tmp_path):
+    np.save(tmp_path / "x.npy", np.ones((8, 96, 64, 64), np.complex64))
+    code, err = run("stream", "x.npy", "-m", "sense")
+    assert (code, err.count("\n")) == (2, 1)
+    assert "--axes coil,readout,phase,partition" in err
+    code, err = run("stream", "x.npy", "-m", "sense", "--axes", "coil,readout,phase")
+    assert (code, err.count("\n")) == (2, 1)
+    assert "x.npy: axes: expected 4 names" in err
 
 
 def test_a_stream_never_overwrites_its_scan(run, tmp_path):

@@ -50,6 +50,18 @@ def test_the_command_writes_what_recon_writes(server, tmp_path, repeated, fresh)
     assert json.loads(done[0].stdout)["method"] == "sense"
 
 
+def test_an_array_in_another_order(server, tmp_path, small, recon):
+    kspace = upmri.load(small).kspace[0].numpy()
+    np.save(tmp_path / "x.npy", kspace.transpose(1, 2, 0))
+    config = {"method": "zero-filled", "complex": True}
+    rec = client.stream(
+        tmp_path / "x.npy", server.to, config, axes="readout,phase,coil", max_bytes=2**30, seconds=PATIENCE
+    )
+    np.save(tmp_path / "usual.npy", kspace)
+    expected = recon(tmp_path / "usual.npy", "zero-filled")
+    assert (rec.image - expected.image).abs().max() <= 1e-5 * expected.image.abs().max()
+
+
 def test_magnitudes_deviations_and_settings(server, small):
     found = []
     rec = client.stream(small, server.to, {"method": "upmri", "samples": 2}, max_bytes=2**30, on_text=found.append)

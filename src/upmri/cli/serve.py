@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from upmri.cli import console
-from upmri.cli.options import SCANNER, Device, Json, Mirrors, Overwrite, Quiet, Seed, Trusted, above_zero, app
+from upmri.cli.options import SCANNER, Axes, Device, Json, Mirrors, Overwrite, Quiet, Seed, Trusted, above_zero, app
 from upmri.core.errors import InputError
 from upmri.methods import DEFAULT
 
@@ -127,6 +127,7 @@ def stream_scan(
     method: Annotated[str, typer.Option("--method", "-m", help="One of `upmri methods`.")] = DEFAULT,
     model: Annotated[str | None, typer.Option(metavar="NAME", help="Name of the weights at the server.")] = None,
     slices: Annotated[str | None, typer.Option(help="Slices to send, such as 3:7; not for ISMRMRD files.")] = None,
+    axes: Axes = None,
     steps: Annotated[int | None, typer.Option(help="Iterations, if the method has them.")] = None,
     samples: Annotated[
         int, typer.Option(help="Images to draw; with more than one, standard deviations are sent, too.")
@@ -183,6 +184,7 @@ def stream_scan(
         client.address(to),
         {key: value for key, value in config.items() if value is not None},
         slices=slices,
+        axes=axes,
         max_bytes=formats.MAX_BYTES,
         seconds=min(above_zero(wait, "--wait"), threading.TIMEOUT_MAX),
         progress=not quiet and not as_json,

@@ -244,6 +244,7 @@ def stream(
     config: dict[str, Any],
     *,
     slices: str | None = None,
+    axes: str | None = None,
     max_bytes: int,
     seconds: float = 600.0,
     progress: bool = False,
@@ -262,6 +263,8 @@ def stream(
         Configuration of the stream: a method and its settings.
     slices
         Slices to send, such as ``"3:7"``; None for all.
+    axes
+        Names of the axes of an array, as for :func:`upmri.load`.
     max_bytes
         Size of the scan in memory above which it is refused.
     seconds
@@ -278,7 +281,7 @@ def stream(
     from upmri.server import sending
 
     start = time.perf_counter()
-    with formats.open_source(path, max_bytes=max_bytes) as source:
+    with formats.open_source(path, axes=axes, max_bytes=max_bytes) as source:
         if missing := sending.not_sent(source):
             on_text(f"{path}: MRD has no message for {' and '.join(missing)}; not sent")
         count = len(source.indices(slices))
