@@ -36,16 +36,19 @@ def test_axes_are_refused_where_the_file_says_them(tmp_path, scan, refused):
     path = scan.save(tmp_path / "own.h5")
     with refused("HDF5 written by UPMRI, which says itself which axis is which", field="axes", path=path):
         reading.open_here(path, 2**20, axes="slice,coil,readout,phase")
-    for name, others, known in (
-        ("plain.h5", {}, False), ("fastmri.h5", {"ismrmrd_header": b"<xml>"}, True),
-        ("skmtea.h5", {"maps": 0, "target": 0}, True),
-    ):  # fmt: skip
+    slices, frames = "slice,coil,readout,phase", "frame,slice,coil,readout,phase"
+    for name, order, others, known in (
+        ("plain.h5", slices, {}, False),
+        ("fastmri.h5", slices, {"ismrmrd_header": b"<xml>"}, True),
+        ("frames.h5", frames, {"ismrmrd_header": b"<xml>"}, False),  # its reader has no use for five axes
+        ("skmtea.h5", slices, {"maps": 0, "target": 0}, True),
+    ):
         with h5py.File(tmp_path / name, "w") as file:
-            file["kspace"] = np.ones((2, 3, 8, 6), np.complex64)
+            file["kspace"] = np.ones((2, 3, 8, 6) if order == slices else (2, 1, 3, 8, 6), np.complex64)
             file.update(others)
         if known:
             with refused("says itself which axis is which", field="axes", path=tmp_path / name):
-                reading.open_here(tmp_path / name, 2**20, axes="slice,coil,readout,phase")
+                reading.open_here(tmp_path / name, 2**20, axes=order)
         else:
-            with reading.open_here(tmp_path / name, 2**20, axes="slice,coil,readout,phase") as source:
+            with reading.open_here(tmp_path / name, 2**20, axes=order) as source:
                 assert (source.slices, source.coils) == (2, 3)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from upmri.core.errors import InputError
 from upmri.core.printable import one_line
@@ -14,6 +15,7 @@ from upmri.formats.source import Source
 
 _IMAGES = (".nii", ".nii.gz", ".dcm", ".png")
 _NAMED = (native, skmtea, m4raw, mrd, fastmri)  # HDF5 that says which axis is which; the last only with a header
+_FASTMRI_AXES = 4  # slice, coil, readout, phase
 _KINDS = {
     ".npy": "a NumPy array",
     ".npz": "a NumPy archive",
@@ -58,11 +60,16 @@ def open_here(path: Path, max_bytes: int, also: Sequence[str] = (), axes: str | 
 def _check_unnamed(path: Path, head: bytes) -> None:
     """Refuse names of axes for a file whose format has them: as a mere array it would lose all but its k-space."""
     known = next((reader for reader in _NAMED if reader.recognise(path, head)), None)
-    headless = known is fastmri and not hdf5.matches(path, lambda file: hdf5.has_link(file, "ismrmrd_header"))
-    if known is not None and not headless:
+    if known is not None and (known is not fastmri or hdf5.matches(path, _has_slices_and_header)):
         raise InputError(
             f"not for {known.READS}, which says itself which axis is which; leave --axes (axes=…) out", field="axes"
         )
+
+
+def _has_slices_and_header(file: Any) -> bool:
+    """Return whether it is HDF5 that fastMRI's reader can use; k-space of another number of axes needs names."""
+    kspace = hdf5.find_array(file, "kspace")
+    return hdf5.has_link(file, "ismrmrd_header") and kspace is not None and len(kspace.shape) == _FASTMRI_AXES
 
 
 def read_reconstruction_here(path: Path, max_bytes: int) -> Reconstruction:
