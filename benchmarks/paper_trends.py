@@ -5,9 +5,10 @@ One table for each noise level: PSNR in dB over T (k = 30) and over k (T = 10), 
 unmeasured subspace, and by a single evaluation; SENSE and `upmri` beside. Results are saved one by one and not computed
 again.
 
-    UPMRI_DATA=… python benchmarks/paper_trends.py [--slices 6] [--maps exact] [--model LABEL=FILE …]
+    UPMRI_DATA=… python benchmarks/paper_trends.py [--slices 6] [--maps exact] [--only NAME …] [--model LABEL=FILE …]
 
-`--model` adds weights of `upmri-paper`, such as those of configs/brain/upmri-paper-peak.yaml, whose images peak at 100.
+Images peak at 1 for the weights `brain-upmri-paper`, and at 100 for `brain-upmri-paper-peak`; `--model` adds others.
+`--only` computes the rows whose names begin so.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from upmri.weights.files import load_prior
 
 ROOT = Path(__file__).parents[1]
 NOISE, RATES = (0.01, 0.0), (4.0, 8.0)
+MODELS = {"peak 1": "brain-upmri-paper", "peak 100": "brain-upmri-paper-peak"}
 STEPS, ITERATIONS = (2, 5, 10, 20, 50), (10, 30, 50)
 FACTS = ("name", "noise", "rate", "slices", "maps", "part", "weights")
 FORMS = {
@@ -87,16 +89,17 @@ def main() -> None:
     parser.add_argument("--maps", choices=("exact", "espirit"), default="exact")
     parser.add_argument("--part", default="test")
     parser.add_argument("--model", nargs="+", default=[], metavar="LABEL=FILE")
+    parser.add_argument("--only", nargs="+", default=[""], metavar="NAME")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results" / "paper_trends.json")
     parser.add_argument("--noise", type=float, nargs="+", default=NOISE, help="σ₀ of the scans")
     parser.add_argument("--rates", type=float, nargs="+", default=RATES)
     options = parser.parse_args()
-    models = {"peak 1": str(ROOT / "models" / "brain-upmri-paper.safetensors")}
+    models = {label: str(ROOT / "models" / f"{name}.safetensors") for label, name in MODELS.items()}
     models |= dict(text.split("=", 1) for text in options.model)
     stored = json.loads(options.out.read_text())["rows"] if options.out.exists() else []
     rows: dict[str, dict[str, Any]] = {json.dumps([row[fact] for fact in FACTS]): row for row in stored}
-    todo = points(models)
+    todo = {name: point for name, point in points(models).items() if name.startswith(tuple(options.only))}
     for noise in options.noise:
         for rate in options.rates:
             found: list[upmri.Scan] = []
