@@ -48,6 +48,15 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
+@pytest.fixture(autouse=True)
+def gradients() -> Iterator[None]:
+    """Fail a test that leaves gradients switched off, which tests after it in the same process need."""
+    yield
+    left_on = torch.is_grad_enabled()
+    torch.set_grad_enabled(True)
+    assert left_on, "gradients are switched off"
+
+
 @pytest.fixture
 def rng() -> Callable[..., Tensor]:
     """``rng(*shape)``: complex normal tensors, the same in every run."""
