@@ -107,7 +107,7 @@ def tasks(config: BenchmarkConfig) -> list[Task]:
 
 
 def _same_key(one: Task, other: Task) -> InputError:
-    """Return the error that two scans cannot be told apart in tables and in the database."""
+    """Return the error that two scans look the same in tables and in the database."""
     if one.slice == other.slice:
         what = f"expected each scan once, this file or its acceleration is given twice: {other.slice.path}"
     else:
