@@ -442,7 +442,7 @@ def test_a_scan_with_too_few_lines_is_said_not_to_be_adapted(run, tmp_path):
     done = run("recon", "few.h5", "--adapt", "--adapt-steps", "2", "--device", "cpu")
     assert "no slice has 12 lines" in done.stderr
     assert ", not adapted (too few lines)" in done.stdout
-    assert "steps: are those of each draw" in run("recon", "few.h5", "--adapt", "--steps", "2", code=2).stderr
+    assert "steps: only with samples above 1" in run("recon", "few.h5", "--adapt", "--steps", "2", code=2).stderr
 
 
 def test_few_calibration_lines_are_named(run, tmp_path):

@@ -101,13 +101,11 @@ class Upmri(Learned):
         if self.adapt_steps is not None:
             whole(self, 1, "adapt_steps")
             if not self.adapt:
-                raise InputError("are those of adaptation, with adapt (--adapt)", field="adapt_steps")
+                raise InputError("only with adapt (--adapt)", field="adapt_steps")
         if self.steps is not None:
             whole(self, 1, "steps")
             if self.samples == 1:
-                raise InputError(
-                    "are those of each draw, with samples above 1; adapt_steps are those of adaptation", field="steps"
-                )
+                raise InputError("only with samples above 1; those of adaptation are adapt_steps", field="steps")
         if self.precision not in ("auto", "fp32"):
             raise InputError(f"expected auto or fp32, got {self.precision!r}", field="precision")
         changed = next((name for name in _NOT_CALIBRATED if self.bounds and getattr(self, name)), None)
