@@ -170,7 +170,7 @@ def test_every_second_slice_is_twice_as_far_away(run, scan, tmp_path):
         (["recon", "scan.h5", "-m", "sense", "--model", "apples"], ["model", "not a setting of sense"]),
         (["recon", "scan.h5", "-m", "sense", "--samples", "2"], ["samples", "not a setting of sense"]),
         (["recon", "scan.h5", "-m", "upmri", "--samples", "0"], ["samples", "at least 1"]),
-        (["recon", "scan.h5", "-m", "upmri", "--adapt-steps", "9"], ["adapt_steps", "those of adaptation", "--adapt"]),
+        (["recon", "scan.h5", "-m", "upmri", "--adapt-steps", "9"], ["adapt_steps", "only with adapt (--adapt)"]),
         (["train", "nothing.yaml"], ["nothing.yaml", "cannot be read"]),
         (["train", "scan.h5"], ["scan.h5", "not YAML"]),
         (["recon", "scan.h5", "--device", "cuda:9"], ["cuda:9", "cpu"]),
