@@ -42,8 +42,7 @@ TEXTS = [
     ),
     Text(
         "docs/adapt.md",
-        "Of the {:d} images of both brains at 3× to 8×, {:d} lost PSNR, by {:.2f} dB at most, "
-        "and {:d} were not adapted",
+        "Of the {:d} images of both brains at 3× to 8×, {:d} lost PSNR ({:.2f} dB), and {:d} were not adapted",
         v.adapted_losses,
     ),
     Text(
@@ -194,7 +193,7 @@ TEXTS = [
         lambda r: [mean(r.all(DRAWS, "rank correlation", method="upmri"))],
     ),
     Text("docs/bounds.md", "those of PSNR hold in {:.0f} % of the slices", lambda r: v.percent([v.whole(r, "psnr")])),
-    Text("docs/bounds.md", "bounds of held-out lines hold within {:.0f} % of their confidence", v.off_confidence),
+    Text("docs/bounds.md", "within their bounds differs by at most {:.1f} % from the confidence", v.off_confidence),
     Text("docs/bounds.md", "The median PSNR is {:.1f} dB above its bound", lambda r: [v.whole(r, "psnr slack")]),
     Text(
         "docs/bounds.md",
@@ -249,7 +248,7 @@ TEXTS = [
         "`rei`, treats contrasts alike: {:.2f} · {:.2f} · {:.2f}, {:.2f} · {:.2f} · {:.2f}, {:.2f} · {:.2f} · {:.2f}",
         lambda r: v.by_contrast(r, "rei", ("+0.3", "+1", "-0.6")),
     ),
-    Text("docs/lesions.md", "From 6× on it is {:.0f} to {:.0f} % below that of all lines", v.below),
+    Text("docs/lesions.md", "From 6× on it is {:.0f} to {:.0f} % below them", v.below),
     Text(
         "docs/lesions.md",
         "only {:.1f} to {:.1f} times where one was lost",
