@@ -135,7 +135,7 @@ TEXTS = [
     Text(BENCHMARK, "all brains at 2× to 8× and {:,} steps", lambda r: totals(r, "steps")[:1]),
     Text(
         BENCHMARK,
-        "changes the PSNR of `upmri` by {:.1f} to {:+.1f} dB. It stays ahead of a `sense` with the right ones in every "
+        "change the PSNR of `upmri` by {:.1f} to {:+.1f} dB. It stays ahead of a `sense` with the right ones in every "
         "cell, by {:.1f} dB or more",
         v.wrong_inputs,
     ),
