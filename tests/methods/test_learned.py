@@ -14,6 +14,7 @@ from upmri.methods.ambient import AmbientObjective
 from upmri.methods.ddnm import DiffusionObjective
 from upmri.methods.ot_ode import FlowObjective
 from upmri.methods.pnp_flow import PnpFlow
+from upmri.methods.prior import Prior
 from upmri.methods.sense import Sense
 from upmri.physics.identity import IdentityOperator
 from upmri.physics.problem import Problem
@@ -242,3 +243,11 @@ def test_objectives_check_their_size_and_their_scans(rng, kind):
     with pytest.raises(InputError, match="needs full images.*without a reference; give .*images to simulate") as error:
         kind(size="tiny").loss(lambda z, _: z, problem)
     assert error.value.field == "train"
+
+
+def test_a_prior_with_the_objective_of_another_method_is_refused(scan):
+    """As a program can build one; a file names both."""
+    flow = FlowObjective(size="tiny")
+    prior = Prior(flow.network(), flow, "ddnm")
+    with pytest.raises(InputError, match="trained with DiffusionObjective, got some of FlowObjective"):
+        recon(scan, "dds", prior)

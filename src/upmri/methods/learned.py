@@ -38,6 +38,12 @@ class Learned(Method):
                 f"{self.model.source or 'the prior'} has weights of {self.model.method}, expected some of {expected}",
                 field="model",
             )
+        if self.objective is not None and not isinstance(self.model.objective, self.objective):
+            raise InputError(
+                f"expected weights trained with {self.objective.__name__}, got some of "
+                f"{type(self.model.objective).__name__}",
+                field="model",
+            )
         return self.model
 
     @property
