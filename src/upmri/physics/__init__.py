@@ -15,13 +15,6 @@ if TYPE_CHECKING:
 
 __all__ = ["IdentityOperator", "Operator", "Problem", "SenseOperator", "frame_lines", "simulate_series"]
 
-_MODULES = {
-    "coils", "contrast", "copies", "derivatives", "dynamic_masks", "dynamic_scans", "epi", "espirit", "fourier",
-    "frames", "grappa", "joint", "map_quality", "maps", "masks", "nlinv", "operator", "partial_fourier", "patterns",
-    "phantom", "phase_constraint", "plane_masks", "problem", "receive_array", "refine_maps", "row_solver",
-    "sampling_patterns", "sense", "simulate", "solve", "tensors", "time_average", "total_variation", "wavelet",
-    "waves"
-}  # fmt: skip
 _NAMES = {
     "IdentityOperator": "identity", "Operator": "operator", "Problem": "problem", "SenseOperator": "sense",
     "frame_lines": "dynamic_masks", "simulate_series": "dynamic_scans"
@@ -29,8 +22,13 @@ _NAMES = {
 
 
 def __getattr__(name: str) -> Any:
-    if name in _MODULES:
-        return import_module(f"upmri.physics.{name}")
     if name in _NAMES:
         return getattr(import_module(f"upmri.physics.{_NAMES[name]}"), name)
-    raise AttributeError(f"module 'upmri.physics' has no attribute {name!r}")
+    if name.startswith("_"):
+        raise AttributeError(f"module 'upmri.physics' has no attribute {name!r}")
+    try:
+        return import_module(f"upmri.physics.{name}")
+    except ModuleNotFoundError as error:
+        if error.name != f"upmri.physics.{name}":
+            raise
+        raise AttributeError(f"module 'upmri.physics' has no attribute {name!r}") from None
