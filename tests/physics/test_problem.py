@@ -191,6 +191,20 @@ def test_restrict_keeps_scale_noise_seeds_and_step(operator, data, rows):
     assert torch.equal(problem.lines, operator.mask)
 
 
+def test_what_is_derived_keeps_scale_noise_seeds_step_and_frames(operator, data, rng):
+    problem = Problem(operator, data, sigma=torch.tensor([0.3, 0.9]), seeds=(3, 5), step=7, frames=2)
+    image = rng(*SHAPE)
+    parts = [problem.restrict(operator.mask), problem.mirror((-1,)), problem.derived(operator, 2 * problem.kspace)]
+    for part in parts:
+        assert torch.equal(part.sigma, problem.sigma)
+        assert torch.equal(part.scale, torch.ones(2, dtype=torch.float64))
+        assert (part.seeds, part.step, part.frames, part.reference) == ((3, 5), 7, 2, None)
+    other = problem.derived(operator, problem.kspace, sigma=2 * problem.sigma, reference=image, seeds=(8, 9))
+    assert torch.equal(other.sigma, 2 * problem.sigma)
+    assert torch.equal(other.reference, image)
+    assert other.seeds == (8, 9)
+
+
 def test_take_stacks_slices_with_their_own_seeds(operator, data):
     problem = Problem(operator, data, sigma=torch.tensor([0.3, 0.9]), seeds=(3, 5), step=7)
     copies = problem.take([0, 1] * 3, seeds=range(6))

@@ -38,9 +38,7 @@ def split_noise(problem: Problem, tau: float = 1.0) -> tuple[Problem, Problem]:
     seeds = [int(torch.randint(2**62, (), generator=generator)) for generator in problem.generators]
 
     def part(weight: float) -> Problem:
-        return Problem(
-            problem.operator, data + weight * noise, sigma=problem.sigma * (1 + weight**2) ** 0.5,
-            scaled=True, seeds=seeds, step=problem.step, frames=problem.frames,
-        )  # fmt: skip
+        sigma = problem.sigma * (1 + weight**2) ** 0.5
+        return problem.derived(problem.operator, data + weight * noise, sigma=sigma, seeds=seeds)
 
     return part(tau), part(-1 / tau)

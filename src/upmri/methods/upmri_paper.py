@@ -122,10 +122,7 @@ class PaperObjective(ImageBackbone):
         """The problem of images with this peak."""
         if self.peak == 1:
             return problem
-        return Problem(
-            problem.operator, self.peak * problem.kspace, sigma=self.peak * problem.sigma, scaled=True,
-            seeds=problem.seeds, step=problem.step,
-        )  # fmt: skip
+        return problem.derived(problem.operator, self.peak * problem.kspace, sigma=self.peak * problem.sigma)
 
     @property
     def _sign(self) -> int:

@@ -168,15 +168,7 @@ def constrain(problem: Problem, strength: float = 1.0) -> Problem:
         rows = torch.stack([_left_out(found, operator.shape[1]) for found in sides])[..., None]
         missing = rows.to(problem.device) if bool(rows.any()) else None
         constrained = PhaseConstrainedOperator(operator.maps, operator.mask, phase, strength * weight, missing)
-    return Problem(
-        constrained,
-        constrained.extended(problem.kspace),
-        sigma=lambda: problem.sigma,
-        reference=problem.reference,
-        scaled=True,
-        seeds=problem.seeds,
-        step=problem.step,
-    )
+    return problem.derived(constrained, constrained.extended(problem.kspace), reference=problem.reference)
 
 
 def expected_phase(problem: Problem, sides: list[list[MissingSide]]) -> tuple[Tensor, Tensor]:

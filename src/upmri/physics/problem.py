@@ -225,16 +225,36 @@ class Problem:
         return self.operator.H(self._kspace)
 
     def restrict(self, mask: Tensor) -> Problem:
-        """Return the problem with some of the samples only, (slice, 1 or H, W), without reference.
+        """Return the problem with some of the samples only, (slice, 1 or H, W), without reference."""
+        return self.derived(self.operator.restrict(mask.to(self.device)), self.kspace)
 
-        Scale, noise level, seeds and step stay.
+    def derived(
+        self,
+        operator: Operator,
+        kspace: Tensor,
+        *,
+        sigma: Tensor | None = None,
+        reference: Tensor | None = None,
+        seeds: Sequence[int] | None = None,
+    ) -> Problem:
+        """Return a problem of the same slices on the same scale; noise level, seeds, step and frames stay.
+
+        Parameters
+        ----------
+        operator, kspace
+            Its operator, and its data on the scale of this problem.
+        sigma, seeds
+            Other noise levels (slice,) on this scale, and other seeds.
+        reference
+            Its reference image on this scale.
         """
         return Problem(
-            self.operator.restrict(mask.to(self.device)),
-            self.kspace,
-            sigma=lambda: self.sigma,
+            operator,
+            kspace,
+            sigma=(lambda: self.sigma) if sigma is None else sigma,
+            reference=reference,
             scaled=True,
-            seeds=self.seeds,
+            seeds=self.seeds if seeds is None else seeds,
             step=self.step,
             frames=self.frames,
         )
@@ -247,7 +267,10 @@ class Problem:
         return other
 
     def take(self, which: Sequence[int], seeds: int | Sequence[int]) -> Problem:
-        """Return the problem of some slices by their numbers, which may be repeated, with new seeds; no reference."""
+        """Return the problem of some slices by their numbers, which may be repeated, with new seeds; no reference.
+
+        They are no series any more.
+        """
         chosen = torch.tensor(which, device=self.device)
         return Problem(
             self.operator.take(which),
@@ -263,8 +286,7 @@ class Problem:
         data = self.kspace
         for axis in axes:
             data = mirror(data, axis)
-        operator = self.operator.mirror(axes)
-        return Problem(operator, data, sigma=lambda: self.sigma, scaled=True, seeds=self.seeds, step=self.step)
+        return self.derived(self.operator.mirror(axes), data)
 
     def unit_noise(self, *shape: int) -> Tensor:
         """CN(0, I), (slice, *shape), with new numbers at each call, drawn on the device, where it is much faster."""

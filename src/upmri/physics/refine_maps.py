@@ -74,15 +74,7 @@ def refine_maps(problem: Problem, image: Tensor) -> Problem:
         empty = (wide - new <= noise)[:, None, None]
         where = inside | (seen & ~empty)
         chosen = torch.where(better, unit(smooth, where), operator.maps * where[:, None])
-    return Problem(
-        SenseOperator(chosen, operator.mask),
-        problem.kspace,
-        sigma=problem.sigma,
-        reference=problem.reference,
-        scaled=True,
-        seeds=problem.seeds,
-        step=problem.step,
-    )
+    return problem.derived(SenseOperator(chosen, operator.mask), problem.kspace, reference=problem.reference)
 
 
 def outline(image: Tensor) -> Tensor:
