@@ -10,7 +10,7 @@ import torch
 import upmri
 from upmri.core.errors import InputError
 from upmri.inference.whole_series import frames_of_places
-from upmri.methods.base import Method
+from upmri.methods.base import Estimate, Method
 from upmri.physics import simulate_series
 
 FRAMES = 5
@@ -83,6 +83,26 @@ def test_frames_without_samples_are_zero_and_not_used(two_places, recorder):
     assert [p.frames for p in recorder.seen] == [FRAMES - 1, FRAMES]
     assert (rec.image[2] == 0).all()
     assert (rec.image.flatten(1).norm(dim=1) > 0).sum() == 2 * FRAMES - 1
+
+
+@dataclass(frozen=True)
+class TwoDraws(Recorder):
+    """With draws and their deviation."""
+
+    def __call__(self, problem):
+        image = self.reconstruct(problem)
+        drawn = torch.stack([image, 3 * image])
+        return Estimate(2 * image, drawn, drawn.abs().std(0))
+
+
+def test_draws_and_deviations_are_those_of_the_frames(two_places):
+    kspace, mask = two_places.kspace.clone(), two_places.mask.clone()
+    kspace[2], mask[2] = 0, False
+    with pytest.warns(UserWarning, match="nothing was sampled in slice"):
+        rec = upmri.reconstruct(replace(two_places, kspace=kspace, mask=mask), TwoDraws(), device="cpu")
+    assert torch.allclose(rec.samples.mean(0), rec.image)
+    assert torch.allclose(rec.std, rec.image.abs() / 2**0.5)
+    assert (rec.std.flatten(1).norm(dim=1) == 0).tolist() == [i == 2 for i in range(2 * FRAMES)]
 
 
 def test_the_noise_level_is_one_for_all_frames(two_places, recorder):

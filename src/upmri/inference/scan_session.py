@@ -114,10 +114,7 @@ class Session:
             return Estimate(torch.zeros(len(sampled), *first.matrix, dtype=first.kspace.dtype))
         full = [_with_samples(scan) for scan in checked if bool(_sampled(scan).any())]
         made = joined([self._estimate(list(same)) for _, same in groupby(full, kind)])
-        if bool(sampled.all()):
-            return made
-        image, samples, std = (_among(sampled, part) for part in (made.image, made.samples, made.std))
-        return Estimate(image, samples, std, _bounds_among(sampled, made.bounds))  # type: ignore[arg-type]
+        return among(made, sampled)
 
     @torch.no_grad()
     def _estimate(self, scans: Sequence[Scan]) -> Estimate:
@@ -176,22 +173,28 @@ def in_order(estimate: Estimate, numbers: Sequence[int]) -> Estimate:
     if list(numbers) == sorted(numbers):
         return estimate
     at = torch.tensor(numbers).argsort()
-    samples, std, bounds = estimate.samples, estimate.std, estimate.bounds
-    return Estimate(
-        estimate.image[at],
-        None if samples is None else samples[:, at],
-        None if std is None else std[at],
-        None if bounds is None else bounds.take(at.tolist()),
-    )
+    return estimate.map(lambda part: part[..., at, :, :], lambda bounds: bounds.take(at.tolist()))
 
 
 def in_units_of_the_data(made: Estimate, problem: Problem) -> Estimate:
     """The estimate times the scale of its problem, on the CPU."""
     scale = problem.scale[:, None, None]
-    parts = (made.image, made.samples, made.std)
-    image, samples, std = (None if part is None else (part * scale).cpu() for part in parts)
-    bounds = None if made.bounds is None else made.bounds.scaled(problem.scale)
-    return Estimate(image, samples, std, bounds)  # type: ignore[arg-type]
+    return made.map(lambda part: (part * scale).cpu(), lambda bounds: bounds.scaled(problem.scale))
+
+
+def among(made: Estimate, sampled: Tensor) -> Estimate:
+    """Put slices in their places among slices without samples, which are 0 and have no bounds.
+
+    Parameters
+    ----------
+    made
+        Estimate of the slices with samples.
+    sampled
+        Which of all slices have samples, (slice,).
+    """
+    if bool(sampled.all()):
+        return made
+    return made.map(lambda part: _among(sampled, part), lambda bounds: _bounds_among(sampled, bounds))
 
 
 def _join(parts: Sequence[Tensor | None], counts: Sequence[int], axis: int) -> Tensor | None:
@@ -216,10 +219,7 @@ def _join_bounds(parts: Sequence[Estimate]) -> Bounds | None:
     )
 
 
-def _bounds_among(sampled: Tensor, bounds: Bounds | None) -> Bounds | None:
-    """Put the bounds of slices in their places among slices without samples."""
-    if bounds is None:
-        return None
+def _bounds_among(sampled: Tensor, bounds: Bounds) -> Bounds:
     nothing = _nothing_sampled(bounds, 1, bounds.lines.shape[1])
     each = iter(range(len(bounds)))
     return Bounds.join([bounds.take([next(each)]) if there else nothing for there in sampled.tolist()])
@@ -243,10 +243,7 @@ def _with_samples(scan: Scan) -> Scan:
     return replace(scan, kspace=scan.kspace[sampled], mask=scan.mask[sampled], maps=maps, reference=reference)
 
 
-def _among(sampled: Tensor, part: Tensor | None) -> Tensor | None:
-    """Put slices, (…, slice, H, W), in their places among slices without samples, which are 0."""
-    if part is None:
-        return None
+def _among(sampled: Tensor, part: Tensor) -> Tensor:
     out = part.new_zeros(*part.shape[:-3], len(sampled), *part.shape[-2:])
     out[..., sampled, :, :] = part
     return out

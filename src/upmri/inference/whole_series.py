@@ -13,7 +13,7 @@ from upmri.core.parallel import in_threads
 from upmri.core.scan import Scan
 from upmri.core.stages import stage
 from upmri.inference.batches import kind
-from upmri.inference.scan_session import Session
+from upmri.inference.scan_session import Session, among
 from upmri.methods.base import Estimate
 from upmri.physics.coils import estimate_noise
 from upmri.physics.frames import Average, places
@@ -92,14 +92,11 @@ def reconstruct_frames(session: Session, scans: Sequence[Scan]) -> Estimate:
     for scan, notes in repaired:
         session.findings.note(len(scan), notes)
     sampled = torch.tensor([bool(scan.mask.any()) for scan in scans])
-    shape = (len(scans), *scans[0].matrix)
     if not bool(sampled.any()):
-        return Estimate(torch.zeros(shape, dtype=scans[0].kspace.dtype))
+        return Estimate(torch.zeros(len(scans), *scans[0].matrix, dtype=scans[0].kspace.dtype))
     used = [scan for (scan, _), some in zip(repaired, sampled.tolist(), strict=True) if some]
     made = session.estimate(_problem(used, session.device, session.seed))
-    image = torch.zeros(shape, dtype=made.image.dtype)
-    image[sampled] = made.image
-    return Estimate(image)
+    return among(made, sampled)
 
 
 def _problem(scans: Sequence[Scan], device: torch.device, seed: int) -> Problem:

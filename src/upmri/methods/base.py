@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
@@ -33,6 +33,11 @@ class Estimate:
     samples: Tensor | None = None
     std: Tensor | None = None
     bounds: Bounds | None = None
+
+    def map(self, change: Callable[[Tensor], Tensor], change_bounds: Callable[[Bounds], Bounds]) -> Estimate:
+        """Return the estimate with image, draws and deviation, (…, slice, H, W), and bounds changed alike."""
+        samples, std = (None if part is None else change(part) for part in (self.samples, self.std))
+        return Estimate(change(self.image), samples, std, None if self.bounds is None else change_bounds(self.bounds))
 
 
 @dataclass(frozen=True)
