@@ -554,7 +554,7 @@ def test_bounds_are_a_line_and_an_entry(run, scan, tmp_path, apples, one_line):
     done = run("recon", "scan.h5", "-m", "upmri", "--model", model, "--bounds")
     line = done.stdout.splitlines()[-1]
     assert line.startswith("at least ")
-    assert line.endswith("with 90 % confidence, if this scan is like those the prior was learnt from")
+    assert line.endswith("with 90 % confidence, if this scan is like those of the calibration")
     done = run("recon", "scan.h5", "-m", "upmri", "--model", model, "--bounds", "--json", "--overwrite")
     (result,) = json.loads(done.stdout)
     assert len(result["bounds"]["psnr"]) == 3

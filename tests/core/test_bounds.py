@@ -18,9 +18,7 @@ def one(psnr=31.23, width=6, **changes):
 
 
 def test_the_sentence_of_one_slice():
-    assert one().sentence == (
-        "at least 31.2 dB with 90 % confidence, if this scan is like those the prior was learnt from"
-    )
+    assert one().sentence == ("at least 31.2 dB with 90 % confidence, if this scan is like those of the calibration")
     assert CONDITION in one().sentence
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from upmri.core.errors import InputError
 
-CONDITION = "if this scan is like those the prior was learnt from"
+CONDITION = "if this scan is like those of the calibration"
 """What a bound depends on."""
 
 NOT_COVERED = (
