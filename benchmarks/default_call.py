@@ -6,7 +6,7 @@
 A simulated head of 16 coils at 4×; coil maps, noise level and weights are found by the call. On the CPU: BART's
 `ecalib` and `pics` with an L1-wavelet penalty and 100 iterations, and the passes of the shipped U-Net in single
 precision and PyTorch's default layout, take turns with the call, all with the same threads. On an accelerator: one
-slice alone and in batches with its set-up, 256 slices from an HDF5 file to NIfTI, and a training step over one without
+slice alone and in batches with its set-up, 256 slices from an HDF5 file to .npy, and a training step over one without
 the kernels and recordings of this package. Medians of wall-clock times after one warm-up run of each.
 """
 

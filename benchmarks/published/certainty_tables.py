@@ -88,7 +88,7 @@ def bounds(r: Results) -> str:
 
 
 RATES = ("4", "6", "8")
-SHOWN = ("zero-filled", "sense", "l1-wavelet", "modl", "ssdu", "rei", "upmri")
+SHOWN = ("zero-filled", "sense", "l1-wavelet", "modl", "ssdu", "rei", "upmri, 588 steps", "upmri")
 DIAMETERS = ("2", "3", "4", "6", "8")
 
 
@@ -107,7 +107,8 @@ def lesions(r: Results) -> str:
             best = [n == show(max(cells[m][i][k] for m in SHOWN), ".2f") for k, n in enumerate(numbers)]
             shown = " · ".join(f"**{n}**" if b and not all(best) else n for n, b in zip(numbers, best, strict=True))
             texts.append(f"**{shown}**" if all(best) else shown)
-        rows.append([f"`{method}`", *texts])
+        name, _, training = method.partition(", ")
+        rows.append([f"`{name}`{', ' * bool(training)}{training}", *texts])
     return markdown(["", "real lesions (mostly 4 px)", "synthetic, 2 px", *(f"{d} px" for d in DIAMETERS[1:])], rows)
 
 

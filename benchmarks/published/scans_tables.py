@@ -136,7 +136,8 @@ def partial_fourier(r: Results) -> str:
     for scan, text in zip(SCANS, ("16 coils, 128×128, gradient echo", "7 coils, 256×216, T1"), strict=True):
         short = text.split(",")[0]
         names = {"phase axis, 6/8": text, "readout axis, 6/8": f"{short}, along the other axis",
-                 "phase axis, 6/8, 2×": f"{short}, and every 2nd line"}  # fmt: skip
+                 "phase axis, 6/8, 2×": f"{short}, and every 2nd line",
+                 "readout axis, 6/8, 2×": f"{short}, both of these"}  # fmt: skip
         for name, shown in names.items():
             cells = []
             for method in ("sense", "l1-wavelet", "upmri"):
@@ -186,7 +187,7 @@ def epi(r: Results) -> str:
         share = f"{relative:.4f}" if relative < 0.1 else f"{relative:.2f}" if relative < 1 else "1"
         share = f"**{share}**" if name.startswith("upmri") else share
         rows.append([shown, f"{ghost:.3f}" if ghost > 0.1 else f"{ghost:.4f}", f"{empty:.4f}", share])
-    return markdown(["", "ghost", "background", "ghost, of that of the turned readouts"], rows)
+    return markdown(["", "ghost", "background", "ghost / ghost of the turned readouts"], rows)
 
 
 CINE = {

@@ -262,7 +262,7 @@ def partial(r: Results, method: str, name: str) -> list[float]:
 
 def partial_rows(r: Results, method: str) -> list[float]:
     """The same, of the rows that the page shows."""
-    shown = ("phase axis, 6/8", "readout axis, 6/8", "phase axis, 6/8, 2×")
+    shown = ("phase axis, 6/8", "readout axis, 6/8", "phase axis, 6/8, 2×", "readout axis, 6/8, 2×")
     names = [f"{scan}, {name}" for scan in SCANS for name in shown]
     return ends([r.one("partial_fourier.json", "gain", name=one, method=method) for one in names])
 
@@ -279,9 +279,9 @@ def echoes(r: Results, scan: str) -> list[float]:
     return [partial(r, method, f"{scan}, asymmetric echo")[0] for method in ("sense", "l1-wavelet", "upmri")]
 
 
-def cine_lead(r: Results, other: str) -> list[float]:
-    """Lead of `cine` in all four columns."""
-    cells = [(rate, pattern) for rate in (8, 12) for pattern in range(2)]
+def cine_lead(r: Results, other: str, patterns: Sequence[int]) -> list[float]:
+    """Lead of `cine` with variable density (0) or interleaved lines (1), least and largest over 8× and 12×."""
+    cells = [(rate, pattern) for rate in (8, 12) for pattern in patterns]
     return ends([cine_cell(r, "cine", *at)[0] - cine_cell(r, other, *at)[0] for at in cells])
 
 
