@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from upmri.networks.dynamic import Dynamic, TimeNormReLU
+from upmri.networks.cnn import UNet
+from upmri.networks.dynamic import Dynamic, TimeNormReLU, TimeUNet
 from upmri.physics.low_rank import low_rank_blocks
 from upmri.physics.sense import SenseOperator
 from upmri.physics.time_average import average_image, to_frames
@@ -133,3 +134,17 @@ def test_sizes_that_do_not_halve(rng):
     operator = SenseOperator(maps, torch.ones(1, 1, 13))
     x = rng(2, 9, 13, dtype=torch.complex64)
     assert network()(operator, x, SIGMA[:2], 2).shape == x.shape
+
+
+@torch.no_grad()
+def test_without_weights_over_time_the_unet_is_that_of_single_images(rng):
+    torch.manual_seed(0)
+    series, x = TimeUNet(4, inputs=5), rng(FRAMES, 5, 13, 9, dtype=torch.float32)
+    torch.nn.init.normal_(series.out.weight)
+    for name, weight in series.named_parameters():
+        if ".time." in name:
+            weight.zero_()
+    single = UNet(4, inputs=5)
+    weights = {name: weight for name, weight in series.state_dict().items() if ".time." not in name}
+    single.load_state_dict({n.replace("first", "0").replace("second", "1"): w for n, w in weights.items()})
+    assert torch.allclose(series(x, FRAMES, True), single(x))

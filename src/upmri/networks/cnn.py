@@ -6,6 +6,7 @@ Group norm replaces batch norm: the result for a slice does not depend on the ba
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import Any
 
 import torch
 import torch.nn.functional as nnf
@@ -47,23 +48,28 @@ class UNet(nn.Module):
     ) -> None:
         super().__init__()
         levels = [width * m for m in multipliers]
-        self.down = nn.ModuleList(_pair(i, o) for i, o in zip([inputs, *levels[:-1]], levels, strict=True))
-        self.up = nn.ModuleList(_pair(low + high, high) for high, low in pairwise(levels))
+        self.down = nn.ModuleList(self._stage(i, o) for i, o in zip([inputs, *levels[:-1]], levels, strict=True))
+        self.up = nn.ModuleList(self._stage(low + high, high) for high, low in pairwise(levels))
         self.out = last_convolution(width, 1, outputs)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Output (batch, outputs, H, W)."""
+    @staticmethod
+    def _stage(inputs: int, outputs: int) -> nn.Module:
+        """Return the layers of one level, on the way down or up."""
+        return nn.Sequential(ConvNormReLU(inputs, outputs), ConvNormReLU(outputs, outputs))
+
+    def forward(self, x: Tensor, *context: Any) -> Tensor:
+        """Output (batch, outputs, H, W); every stage gets the context, too."""
         height, width = x.shape[-2:]
         grid = 2 ** len(self.up)
         if height % grid or width % grid:
             x = nnf.pad(x, (0, -width % grid, 0, -height % grid))
         levels: list[Tensor] = []
         for stage in self.down:
-            x = stage(halve(x) if levels else x)
+            x = stage(halve(x) if levels else x, *context)
             levels.append(x)
         x = levels.pop()
         for stage in reversed(self.up):
-            x = stage(join(x, levels.pop()))
+            x = stage(join(x, levels.pop()), *context)
         out: Tensor = self.out(x)
         return out[..., :height, :width]
 
@@ -83,10 +89,6 @@ def on_last_channels(network: nn.Module, channels: Tensor) -> Tensor:
         x = x.contiguous()  # the forward-mode rule of group norm needs channels first
     result: Tensor = network(x.to(next(network.parameters()).dtype))
     return result.to(channels.dtype).permute(0, 2, 3, 1).contiguous()
-
-
-def _pair(inputs: int, outputs: int) -> nn.Sequential:
-    return nn.Sequential(ConvNormReLU(inputs, outputs), ConvNormReLU(outputs, outputs))
 
 
 def last_convolution(inputs: int, size: int, outputs: int = 2) -> nn.Conv2d:

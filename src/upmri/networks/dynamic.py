@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import math
-from itertools import pairwise
 
 import torch
-import torch.nn.functional as nnf
 from torch import Tensor, nn
 
 from upmri.core.stages import stage
-from upmri.networks.cnn import last_convolution
-from upmri.networks.layers import ConvNormReLU, add_norm_relu, group_norm, halve, join, log_parameter
+from upmri.networks.cnn import UNet
+from upmri.networks.layers import ConvNormReLU, add_norm_relu, group_norm, log_parameter
 from upmri.networks.replay import replayed
 from upmri.networks.unrolled import ACCURACY, bound_gradients, damping_for, smooth_phase_of
 from upmri.physics.low_rank import low_rank_blocks
@@ -74,7 +72,7 @@ class Dynamic(nn.Module):
         super().__init__()
         self.cascades = self.passes = cascades
         self.periodic = periodic
-        self.network = TimeUNet(width, outputs=3)
+        self.network = TimeUNet(width, inputs=5, outputs=3)
         self.log_damping, self.log_low_rank = log_parameter(damping), log_parameter(low_rank)
         self._cascades: dict[int, _Cascade] = {}  # by the number of frames; no submodules, as they share the U-Net
 
@@ -154,44 +152,18 @@ def _size(moving: Tensor) -> Tensor:
     return moving.abs().square().mean((1, 2, 3)).sqrt().clamp_min(_LEAST)[:, None, None]
 
 
-class TimeUNet(nn.Module):
+class TimeUNet(UNet):
     """U-Net over space and time, (series · frame, inputs, H, W) → (series · frame, outputs, H, W), for any H×W.
 
     As :class:`upmri.networks.cnn.UNet`, with a convolution over three frames between the two of 3×3 pixels of each
-    stage: its weights are apart in space and time, (2+1)-D.
-
-    Parameters
-    ----------
-    width, multipliers
-        Channels of the first level, and their multiples at each level.
-    inputs, outputs
-        Number of input and output channels.
+    stage: its weights are apart in space and time, (2+1)-D. It is evaluated with the number of frames, and with whether
+    the series is periodic.
     """
 
-    def __init__(
-        self, width: int = 32, multipliers: tuple[int, ...] = (1, 2, 3), *, inputs: int = 5, outputs: int = 2
-    ) -> None:
-        super().__init__()
-        levels = [width * m for m in multipliers]
-        self.down = nn.ModuleList(_TimeStage(i, o) for i, o in zip([inputs, *levels[:-1]], levels, strict=True))
-        self.up = nn.ModuleList(_TimeStage(low + high, high) for high, low in pairwise(levels))
-        self.out = last_convolution(width, 1, outputs)
-
-    def forward(self, x: Tensor, frames: int, periodic: bool = True) -> Tensor:
-        """Output (series · frame, outputs, H, W)."""
-        height, width = x.shape[-2:]
-        grid = 2 ** len(self.up)
-        if height % grid or width % grid:
-            x = nnf.pad(x, (0, -width % grid, 0, -height % grid))
-        levels: list[Tensor] = []
-        for part in self.down:
-            x = part(halve(x) if levels else x, frames, periodic)
-            levels.append(x)
-        x = levels.pop()
-        for part in reversed(self.up):
-            x = part(join(x, levels.pop()), frames, periodic)
-        out: Tensor = self.out(x)
-        return out[..., :height, :width]
+    @staticmethod
+    def _stage(inputs: int, outputs: int) -> nn.Module:
+        """Return the layers of one level, which see frames."""
+        return _TimeStage(inputs, outputs)
 
 
 class _TimeStage(nn.Module):
