@@ -150,12 +150,7 @@ def test_slices_are_mirrored_with_their_lines(problem, network):
     lines, _ = spread_lines(one, 5, 12)
     inputs = one.restrict(one.lines & ~lines)
     plain = inputs.operator.solve(inputs.adjoint, 1e-3, "cg")[0]
-    views = []
-    for axes in MIRRORS:
-        expected = plain
-        for axis in axes:
-            expected = mirror(expected, axis)
-        views.append(expected)
+    views = [mirror(plain, *axes) for axes in MIRRORS]
     found = [min(range(4), key=lambda i: (views[i] - one_seen).norm()) for one_seen in seen]
     assert set(found) == {0, 1, 2, 3}
     for one_seen, view in zip(seen, found, strict=True):

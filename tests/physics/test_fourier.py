@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from upmri.physics.fourier import fft1c, fft2c, ifft1c, ifft2c, lower_resolution, without_oversampling
+from upmri.physics.fourier import fft1c, fft2c, ifft1c, ifft2c, lower_resolution, mirror, without_oversampling
 
 
 @pytest.mark.parametrize("shape", [(8, 8), (7, 9), (3, 6, 5)])
@@ -50,3 +50,13 @@ def test_lower_resolution_keeps_smooth_images_and_their_scale():
     expected = 2 + torch.exp(2j * torch.pi * (2 * y / 8 + x / 6))
 
     assert torch.allclose(lower_resolution(wave, 8, 6), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("dims", [(), (-1,), (-2, -1)])
+def test_mirroring_keeps_the_centre_in_image_and_kspace(rng, dims):
+    x = rng(2, 1, 6, 5)
+    mirrored = mirror(x, *dims)
+    assert torch.allclose(fft2c(mirrored), mirror(fft2c(x), *dims))
+    assert mirrored[..., 3, 2].equal(x[..., 3, 2])
+    assert mirror(mirrored, *dims).equal(x)
+    assert mirror(x, 1).equal(x)

@@ -48,15 +48,9 @@ class Mirrored:
             self._operator, self._mirrored = operator, [operator.mirror(dims) for dims in MIRRORS[1:]]
         total = torch.zeros_like(noisy)
         for dims, view in zip(MIRRORS, (operator, *self._mirrored), strict=True):
-            image = self._network(view, _mirror(adjoint, dims), _mirror(noisy, dims), t, sigma)
-            total += _mirror(image, dims)
+            image = self._network(view, mirror(adjoint, *dims), mirror(noisy, *dims), t, sigma)
+            total += mirror(image, *dims)
         return total / len(MIRRORS)
-
-
-def _mirror(tensor: Tensor, dims: tuple[int, ...]) -> Tensor:
-    for dim in dims:
-        tensor = mirror(tensor, dim)
-    return tensor
 
 
 def posterior_mean(network: Predictor, operator: Operator, adjoint: Tensor, sigma: Tensor) -> Tensor:

@@ -30,12 +30,14 @@ def ifft1c(kspace: Tensor, dim: int = -1) -> Tensor:
     return torch.fft.fftshift(torch.fft.ifft(torch.fft.ifftshift(kspace, dim), dim=dim, norm="ortho"), dim)
 
 
-def mirror(tensor: Tensor, dim: int) -> Tensor:
-    """Mirror about the centre: index i becomes 2·(n//2) − i, in an image and in its k-space alike."""
-    length = tensor.shape[dim]
-    if length == 1:
-        return tensor
-    return tensor.index_select(dim, (2 * (length // 2) - torch.arange(length, device=tensor.device)) % length)
+def mirror(tensor: Tensor, *dims: int) -> Tensor:
+    """Mirror axes about the centre: index i becomes 2·(n//2) − i, in an image and in its k-space alike."""
+    for dim in dims:
+        length = tensor.shape[dim]
+        if length > 1:
+            index = (2 * (length // 2) - torch.arange(length, device=tensor.device)) % length
+            tensor = tensor.index_select(dim, index)
+    return tensor
 
 
 def crop(image: Tensor, length: int, dim: int = -1) -> Tensor:

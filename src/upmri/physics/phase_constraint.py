@@ -101,9 +101,7 @@ class PhaseConstrainedOperator(Operator):
             raise InputError(f"expected a choice of (-2, -1), got {axes}", field="axes")
         parts = [self.sampled.maps, self.mask, self.phase, self.weight]
         parts += [] if self._missing is None else [self._missing]
-        for axis in axes:
-            parts = [mirror(part, axis) for part in parts]
-        return PhaseConstrainedOperator(*parts)
+        return PhaseConstrainedOperator(*(mirror(part, *axes) for part in parts))
 
     def to(self, target: Target) -> Self:
         """Return a copy on a device, or in another precision (a complex type or its real one)."""

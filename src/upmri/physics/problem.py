@@ -283,10 +283,7 @@ class Problem:
 
     def mirror(self, axes: tuple[int, ...]) -> Problem:
         """Return the problem of the mirrored object, ``axes`` out of (-2, -1), for coils' data; no reference."""
-        data = self.kspace
-        for axis in axes:
-            data = mirror(data, axis)
-        return self.derived(self.operator.mirror(axes), data)
+        return self.derived(self.operator.mirror(axes), mirror(self.kspace, *axes))
 
     def unit_noise(self, *shape: int) -> Tensor:
         """CN(0, I), (slice, *shape), with new numbers at each call, drawn on the device, where it is much faster."""

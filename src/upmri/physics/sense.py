@@ -142,10 +142,7 @@ class SenseOperator(Operator):
         """Return the operator of the mirrored object, ``axes`` out of (-2, -1)."""
         if not set(axes) <= {-2, -1}:
             raise InputError(f"expected a choice of (-2, -1), got {axes}", field="axes")
-        maps, mask = self.maps, self.mask
-        for axis in axes:
-            maps, mask = mirror(maps, axis), mirror(mask, axis)
-        return SenseOperator(maps, mask)
+        return SenseOperator(mirror(self.maps, *axes), mirror(self.mask, *axes))
 
     def to(self, target: Target) -> Self:
         """Return a copy on a device, or in another precision (a complex type or its real one)."""
