@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from upmri.physics.fourier import fft1c, fft2c, ifft1c, ifft2c, lower_resolution, mirror, without_oversampling
+from upmri.physics.fourier import fft1c, fft2c, ifft1c, ifft2c, lower_resolution, middle, mirror, without_oversampling
 
 
 @pytest.mark.parametrize("shape", [(8, 8), (7, 9), (3, 6, 5)])
@@ -60,3 +60,10 @@ def test_mirroring_keeps_the_centre_in_image_and_kspace(rng, dims):
     assert mirrored[..., 3, 2].equal(x[..., 3, 2])
     assert mirror(mirrored, *dims).equal(x)
     assert mirror(x, 1).equal(x)
+
+
+def test_the_middle_of_a_plane_is_cut_where_it_is_larger(rng):
+    x = rng(2, 9, 4)
+    assert middle(x, 4, 3).equal(x[:, 2:6, 1:4])
+    assert middle(x, 4, 30).equal(x[:, 2:6])
+    assert middle(x, 9, 4).equal(x)

@@ -33,7 +33,7 @@ from upmri.core.errors import InputError
 from upmri.core.scan import Scan
 from upmri.formats import hdf5, text
 from upmri.formats.mrd_header import Encoding, MrdHeader
-from upmri.physics.fourier import crop, ifft2c, without_oversampling
+from upmri.physics.fourier import ifft2c, middle, without_oversampling
 
 READS = "fastMRI's multi-coil HDF5"
 _AGREES = 0.01  # relative; the stored reference is that of the same k-space up to rounding
@@ -166,6 +166,5 @@ def _on_grid(stored: Any, kspace: Tensor) -> Tensor | None:
     if stored.shape[1:] == kspace.shape[2:]:
         return stored
     rss = torch.stack([ifft2c(one).abs().square().sum(0).sqrt() for one in kspace])
-    rows, columns = (min(a, b) for a, b in zip(stored.shape[1:], rss.shape[1:], strict=True))
-    one, other = (crop(crop(image, rows, -2), columns) for image in (rss, stored))
+    one, other = middle(rss, *stored.shape[1:]), middle(stored, *rss.shape[1:])
     return rss if bool((one - other).norm() <= _AGREES * other.norm()) else None

@@ -45,10 +45,15 @@ def crop(image: Tensor, length: int, dim: int = -1) -> Tensor:
     return image.narrow(dim, image.shape[dim] // 2 - length // 2, length)
 
 
+def middle(image: Tensor, height: int, width: int) -> Tensor:
+    """Return at most height×width points in the middle of the last two axes; the centre stays the centre."""
+    return crop(crop(image, min(height, image.shape[-2]), -2), min(width, image.shape[-1]), -1)
+
+
 def lower_resolution(image: Tensor, height: int, width: int) -> Tensor:
     """Cut k-space of images (…, H, W) to its middle: the same field of view and scale with larger pixels, complex."""
-    scale = (height * width / (image.shape[-2] * image.shape[-1])) ** 0.5
-    return scale * ifft2c(crop(crop(fft2c(image), height, -2), width, -1))
+    kept = middle(fft2c(image), height, width)
+    return (kept.numel() / image.numel()) ** 0.5 * ifft2c(kept)
 
 
 def without_oversampling(kspace: Tensor, length: int, dim: int = -1) -> Tensor:

@@ -21,7 +21,7 @@ from torch import Tensor
 from upmri.core.errors import InputError
 from upmri.physics.copies import every_second, remove_copy
 from upmri.physics.espirit import espirit
-from upmri.physics.fourier import crop, fft2c
+from upmri.physics.fourier import fft2c, middle
 from upmri.physics.nlinv import Nlinv, Solution
 from upmri.physics.sense import SenseOperator
 from upmri.physics.simulate import object_support
@@ -62,9 +62,7 @@ def joint_estimate(kspace: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
     """
     _check(kspace)
     shape: tuple[int, int] = (kspace.shape[-2], kspace.shape[-1])
-    low = _middle(_middle(kspace, -1), -2)
-    sampled = _middle(mask.to(kspace.device), -1)
-    sampled = sampled if mask.shape[-2] == 1 else _middle(sampled, -2)
+    low, sampled = (middle(part, RESOLUTION, RESOLUTION) for part in (kspace, mask.to(kspace.device)))
     small: tuple[int, int] = (low.shape[-2], low.shape[-1])
     window = _first_window(low, lines=mask.shape[-2] == 1)
     found: Solution | None = None
@@ -97,10 +95,7 @@ def _image(kspace: Tensor, mask: Tensor, maps: Tensor, damping: float) -> Tensor
 def _calibration(kspace: Tensor, mask: Tensor, maps: Tensor) -> Tensor:
     """Calibration lines (slice, coil, H, W): the acquired ones, and the missing ones as the maps predict them."""
     predicted = fft2c(maps * _image(kspace, mask, maps, _PREDICTION)[:, None])
-    lines = torch.where(mask[:, None], kspace, predicted)
-    for dim in (-2, -1):
-        lines = crop(lines, min(_CALIBRATION, lines.shape[dim]), dim)
-    return lines
+    return middle(torch.where(mask[:, None], kspace, predicted), _CALIBRATION, _CALIBRATION)
 
 
 def _check(kspace: Tensor) -> None:
@@ -114,12 +109,6 @@ def _check(kspace: Tensor) -> None:
             "signal in the middle of k-space; fftshift it if its centre is in a corner, or give coil maps",
             field="kspace",
         )
-
-
-def _middle(kspace: Tensor, dim: int) -> Tensor:
-    length = kspace.shape[dim]
-    kept = min(length, RESOLUTION)
-    return kspace.narrow(dim, length // 2 - kept // 2, kept)
 
 
 def _first_window(low: Tensor, *, lines: bool) -> Tensor:

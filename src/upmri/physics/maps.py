@@ -24,6 +24,7 @@ from upmri.core.errors import InputError
 from upmri.core.printable import slices_like
 from upmri.core.scan import Scan, as_scan
 from upmri.physics.espirit import MIN_LINES, central_block, espirit, find_maps
+from upmri.physics.fourier import middle
 from upmri.physics.frames import average_over_time, places
 from upmri.physics.joint import joint_estimate
 from upmri.physics.masks import calibration_lines, calibration_region
@@ -176,7 +177,7 @@ def maps_of_reference(scan: Scan, reference: Scan, **settings: Any) -> Tensor:
     maps = torch.stack(
         [_reference_slice(*one, grid, settings) for one in zip(reference.kspace, reference.mask, strict=True)]
     )
-    return _middle(maps, scan.matrix).expand_as(scan.kspace).contiguous()
+    return middle(maps, *scan.matrix).expand_as(scan.kspace).contiguous()
 
 
 def named(ways: list[Any]) -> str:
@@ -223,10 +224,3 @@ def _reference_slice(kspace: Tensor, mask: Tensor, grid: tuple[int, int], settin
         return espirit(block, grid, **options)
     except InputError as error:
         raise InputError(error.message, field="reference") from error
-
-
-def _middle(maps: Tensor, shape: tuple[int, int]) -> Tensor:
-    """The middle of maps (…, H, W), which are at least as large."""
-    for dim, length in zip((-2, -1), shape, strict=True):
-        maps = maps.narrow(dim, maps.shape[dim] // 2 - length // 2, length)
-    return maps

@@ -21,7 +21,7 @@ from upmri.core.errors import InputError
 from upmri.core.scan import Scan
 from upmri.evaluation.report.encode import Planes, angles, quantise
 from upmri.physics.espirit import MIN_LINES, find_maps
-from upmri.physics.fourier import crop, ifft2c
+from upmri.physics.fourier import ifft2c, middle
 from upmri.physics.masks import calibration_lines
 
 IN_FILE = "in the scan's file"
@@ -46,8 +46,8 @@ class Coils:
 
 def shown_slices(count: int) -> list[int]:
     """Return the slices whose coils are shown: the middle one, which is shown first, and those half way to the ends."""
-    middle = count // 2
-    return sorted({middle, middle // 2, min(count - 1, middle + (count - middle) // 2)})[:_SLICES]
+    half = count // 2
+    return sorted({half, half // 2, min(count - 1, half + (count - half) // 2)})[:_SLICES]
 
 
 def view_coils(parts: Mapping[int, Scan]) -> Coils:
@@ -55,7 +55,7 @@ def view_coils(parts: Mapping[int, Scan]) -> Coils:
     images, maps, ways = [], [], []
     for part in parts.values():
         kspace = part.kspace[:, :_MOST]
-        images.append(ifft2c(_centre(kspace.to(torch.complex128))).abs())
+        images.append(ifft2c(middle(kspace.to(torch.complex128), _SIDE, _SIDE)).abs())
         found, way = _maps(part)
         maps.append(found)
         ways.append(way)
@@ -88,11 +88,6 @@ def _maps(part: Scan) -> tuple[Tensor | None, str]:
 def _drawn_map(one: NDArray[Any], largest: float) -> tuple[Planes, Planes]:
     size = np.abs(one)
     return quantise(size, step=largest / 255, bits=8), angles(one, size > 1e-3 * largest)
-
-
-def _centre(kspace: Tensor) -> Tensor:
-    height, width = kspace.shape[-2:]
-    return crop(crop(kspace, min(height, _SIDE), -2), min(width, _SIDE), -1)
 
 
 def _shrunk(maps: Tensor) -> Tensor:
