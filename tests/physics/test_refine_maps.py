@@ -13,7 +13,7 @@ from upmri.physics.identity import IdentityOperator
 from upmri.physics.masks import poisson_disc
 from upmri.physics.phantom import image
 from upmri.physics.problem import Problem
-from upmri.physics.refine_maps import fit_maps, outline, refine_maps, unit
+from upmri.physics.refine_maps import fit_maps, outline, refine_maps
 from upmri.physics.sense import SenseOperator
 from upmri.physics.waves import Waves
 
@@ -59,13 +59,6 @@ def test_maps_are_the_minimiser_over_maps_and_image(kind, monkeypatch):
         goal = [(mask[i] * y[i]).flatten(), stay**0.5 * (x[i] * old[i]).flatten(), torch.zeros(count + pixels)]
         q = torch.linalg.lstsq(left, torch.cat(goal)[:, None]).solution[:count, 0].reshape(n, coils)
         torch.testing.assert_close(fitted[i], waves.maps(q[None])[0], atol=1e-6, rtol=1e-6)
-
-
-def test_unit_maps_have_length_one_inside_and_are_zero_outside():
-    maps, inside = random(1, 3, 4, 5), torch.zeros(1, 4, 5, dtype=torch.bool)
-    inside[:, 1:3] = True
-    power = unit(maps, inside).abs().square().sum(1)
-    torch.testing.assert_close(power, inside.double())
 
 
 def test_the_outline_holds_dark_parts_and_all_of_an_empty_image():

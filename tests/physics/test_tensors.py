@@ -5,7 +5,18 @@ from torch import nn
 
 from upmri.core.errors import InputError
 from upmri.physics.identity import IdentityOperator
-from upmri.physics.tensors import as_complex, as_tensor, each, expect, holders, moved, near_peak, of_all, of_shape
+from upmri.physics.tensors import (
+    as_complex,
+    as_tensor,
+    each,
+    expect,
+    holders,
+    moved,
+    near_peak,
+    of_all,
+    of_shape,
+    unit_maps,
+)
 
 
 def test_as_tensor():
@@ -97,3 +108,10 @@ def test_near_peak_is_a_percentile(rng):
     for size in (1, 2, 500, 1001, 20000):
         values = rng(3, size, dtype=torch.float32)
         assert torch.allclose(near_peak(values), values.quantile(0.999, dim=1))
+
+
+def test_unit_maps_have_length_one_or_zero(rng):
+    maps = rng(2, 3, 4, 5)
+    maps[:, :, 1] = 0
+    power = unit_maps(maps).abs().square().sum(1)
+    torch.testing.assert_close(power, (maps[:, 0] != 0).double())

@@ -19,6 +19,7 @@ from upmri.core.errors import InputError
 from upmri.networks.channels import channels
 from upmri.physics.operator import Operator
 from upmri.physics.sense import SenseOperator
+from upmri.physics.tensors import unit_maps
 
 Transform = Literal["rotations", "turns", "flips"]
 TRANSFORMS: tuple[str, ...] = get_args(Transform)
@@ -60,12 +61,9 @@ def turn_scan(image: Tensor, operator: Operator, matrix: Tensor) -> tuple[Tensor
         raise InputError("expected a SenseOperator, because its coil maps rotate with the image", field="operator")
     with torch.no_grad():
         maps = operator.maps
-        n, c, h, w = maps.shape
         support = turn(operator.support[:, None].to(maps.real.dtype), matrix) > 0.5
-        turned = turn(torch.view_as_real(maps).movedim(-1, 2).reshape(n, 2 * c, h, w), matrix)
-        turned = torch.view_as_complex(turned.reshape(n, c, 2, h, w).movedim(2, -1).contiguous())
-        size = torch.linalg.vector_norm(turned, dim=1, keepdim=True)
-        turned = torch.where(support & (size > 0), turned / size, 0)
+        turned = turn(channels(maps), matrix).unflatten(1, (-1, 2)).movedim(2, -1).contiguous()
+        turned = torch.where(support, unit_maps(torch.view_as_complex(turned)), 0)
     moved = torch.view_as_complex(turn(channels(image), matrix).movedim(1, -1).contiguous())
     return moved * support[:, 0], SenseOperator(turned, operator.mask)
 

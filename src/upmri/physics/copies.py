@@ -24,6 +24,7 @@ import torch.nn.functional as nnf
 from torch import Tensor
 
 from upmri.physics.sense import SenseOperator
+from upmri.physics.tensors import unit_maps
 from upmri.physics.waves import Waves
 
 # Chosen on simulated scans of validation people: heads that fill 50 to 95 % of the field of view, 6 to 16 coils,
@@ -91,7 +92,7 @@ def _slice(kspace: Tensor, mask: Tensor, maps: Tensor) -> tuple[Tensor, Tensor]:
         if first is None:
             first = (found * _copy(image)).norm() / image.norm().clamp_min(torch.finfo(image.dtype).tiny)
         share = sign * _copy(found)
-        maps = _unit(inside * (maps - share[:, None] * _copy(maps)))
+        maps = unit_maps(inside * (maps - share[:, None] * _copy(maps)))
     assert first is not None  # noqa: S101
     return maps, first
 
@@ -127,11 +128,6 @@ def _copy(x: Tensor) -> Tensor:
     width = x.shape[-1]
     shifted = x.roll(width // 2, -1)
     return (shifted + x.roll(width // 2 + 1, -1)) / 2 if width % 2 else shifted
-
-
-def _unit(maps: Tensor) -> Tensor:
-    length = torch.linalg.vector_norm(maps, dim=1, keepdim=True)
-    return maps / length.clamp_min(torch.finfo(length.dtype).tiny)
 
 
 def _window(kspace: Tensor) -> Tensor:

@@ -26,6 +26,7 @@ from upmri.physics.problem import Problem
 from upmri.physics.sense import SenseOperator
 from upmri.physics.simulate import object_support
 from upmri.physics.solve import conjugate_gradients
+from upmri.physics.tensors import unit_maps
 from upmri.physics.waves import Waves
 
 # Chosen on simulated scans of validation people (three groups of brains, hearts; 4× and 8×).
@@ -62,18 +63,18 @@ def refine_maps(problem: Problem, image: Tensor) -> Problem:
         seen, inside = operator.support, outline(image)
         before = SenseOperator(operator.maps * inside[:, None], operator.mask)
         damping = (_IMAGE * problem.sigma.square()).clamp_min(_LEAST)
-        smooth = fit_maps(problem.kspace, image * inside, before, damping)
+        smooth = unit_maps(fit_maps(problem.kspace, image * inside, before, damping))
         old = _explained(before, problem.kspace, damping)
         del before  # its factors are as large as those of the others
         new, wide = (
-            _explained(SenseOperator(unit(smooth, where), operator.mask), problem.kspace, damping)
+            _explained(SenseOperator(smooth * where[:, None], operator.mask), problem.kspace, damping)
             for where in (seen & inside, seen)
         )
         better = (new > old)[:, None, None, None]
         noise = _EMPTY * problem.sigma.square() * (seen & ~inside).sum((1, 2)) + _ROUNDING * wide
         empty = (wide - new <= noise)[:, None, None]
         where = inside | (seen & ~empty)
-        chosen = torch.where(better, unit(smooth, where), operator.maps * where[:, None])
+        chosen = torch.where(better, smooth, operator.maps) * where[:, None]
     return problem.derived(SenseOperator(chosen, operator.mask), problem.kspace, reference=problem.reference)
 
 
@@ -83,12 +84,6 @@ def outline(image: Tensor) -> Tensor:
     peak = magnitude.flatten(1).topk(max(1, magnitude[0].numel() // 1000)).values[:, -1]
     found = object_support(magnitude / peak.clamp_min(torch.finfo(peak.dtype).tiny)[:, None, None], dark=_DARK)
     return found | ~found.any(2, keepdim=True).any(1, keepdim=True)
-
-
-def unit(maps: Tensor, inside: Tensor) -> Tensor:
-    """Maps (slice, coil, H, W) with Σ|S_c|² = 1 inside and 0 elsewhere."""
-    length = torch.linalg.vector_norm(maps, dim=1, keepdim=True)
-    return maps / length.clamp_min(torch.finfo(length.dtype).tiny) * inside[:, None]
 
 
 def fit_maps(

@@ -99,6 +99,12 @@ def each(apply: Callable[[Tensor], Any], value: Tensor, shape: tuple[int, ...], 
     return results.reshape(*lead, *results.shape[1:])
 
 
+def unit_maps(maps: Tensor) -> Tensor:
+    """Coil maps (slice, coil, H, W) with Σ|S_c|² = 1 wherever they are not 0."""
+    length = torch.linalg.vector_norm(maps, dim=1, keepdim=True)
+    return maps / length.clamp_min(torch.finfo(length.dtype).tiny)
+
+
 def near_peak(values: Tensor) -> Tensor:
     """The 99.9th percentile of each row, (row,), from the largest values alone: sorting all of them is slow."""
     at = 0.999 * (values.shape[1] - 1)
