@@ -2,7 +2,18 @@ import numpy as np
 import pytest
 import torch
 
-from upmri.physics.fourier import fft1c, fft2c, ifft1c, ifft2c, lower_resolution, middle, mirror, without_oversampling
+from upmri.physics.fourier import (
+    centred,
+    exponentials,
+    fft1c,
+    fft2c,
+    ifft1c,
+    ifft2c,
+    lower_resolution,
+    middle,
+    mirror,
+    without_oversampling,
+)
 
 
 @pytest.mark.parametrize("shape", [(8, 8), (7, 9), (3, 6, 5)])
@@ -67,3 +78,10 @@ def test_the_middle_of_a_plane_is_cut_where_it_is_larger(rng):
     assert middle(x, 4, 3).equal(x[:, 2:6, 1:4])
     assert middle(x, 4, 30).equal(x[:, 2:6])
     assert middle(x, 9, 4).equal(x)
+
+
+@pytest.mark.parametrize("n", [8, 9])
+def test_exponentials_are_the_matrix_of_the_transform(n, rng):
+    x = rng(n)
+    assert torch.allclose(exponentials(centred(n), centred(n) / n) @ x / n**0.5, ifft1c(x))
+    assert torch.allclose(exponentials(centred(n), -centred(n) / n) @ x / n**0.5, fft1c(x))

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from upmri.core.errors import InputError
 from upmri.core.kernels import uses_kernels
-from upmri.physics.fourier import ifft2c
+from upmri.physics.fourier import centred, exponentials, ifft2c
 from upmri.physics.masks import calibration_region
 from upmri.physics.projector import spectral_projector
 
@@ -136,7 +136,7 @@ def _fused(
 
     height, width = start.shape[-2:]
     _, tall, broad, coils, _ = spectrum.shape
-    down, across = _waves(tall, height, slice(0, height), spectrum), _waves(broad, width, slice(0, width), spectrum)
+    down, across = _waves(tall, height, spectrum), _waves(broad, width, spectrum)
     several = max(1, _CUDA_BLOCK // (height * broad * coils**2 * spectrum.element_size()))
     found = []
     for some, first, phase in zip(*(x.split(several) for x in (spectrum, start, reference)), strict=True):
@@ -213,18 +213,15 @@ def _spectrum(basis: Tensor, coils: int, size: tuple[int, int]) -> Tensor:
 def _matrices(spectrum: Tensor, shape: tuple[int, int], band: slice) -> Tensor:
     """G of some rows, (slice, rows, W, coil, coil)."""
     _, tall, broad, coils, _ = spectrum.shape
-    across = _waves(broad, shape[1], slice(0, shape[1]), spectrum)
-    down = _waves(tall, shape[0], band, spectrum)
+    across = _waves(broad, shape[1], spectrum)
+    down = _waves(tall, shape[0], spectrum, band)
     partial = (down @ spectrum.flatten(2)).unflatten(-1, (broad, coils**2))  # (slice, rows, 2kp−1, coil²)
     return (across @ partial).unflatten(-1, (coils, coils))
 
 
-def _waves(count: int, length: int, where: slice, like: Tensor) -> Tensor:
+def _waves(count: int, length: int, like: Tensor, where: slice = slice(None)) -> Tensor:
     """exp(2πi Δ r / N) for r in a range of centred positions and Δ = −(k−1) … k−1."""
-    position = torch.arange(where.start, where.stop, device=like.device, dtype=torch.float64) - length // 2
-    offset = torch.arange(count, device=like.device, dtype=torch.float64) - count // 2
-    angle = 2 * math.pi / length * position[:, None] * offset[None, :]
-    return torch.polar(torch.ones_like(angle), angle).to(like.dtype)
+    return exponentials(centred(length, like.device)[where] / length, centred(count, like.device)).to(like.dtype)
 
 
 def _leading(matrices: Tensor, start: Tensor, crop: float, iterations: int, tolerance: float) -> tuple[Tensor, Tensor]:

@@ -30,6 +30,20 @@ def ifft1c(kspace: Tensor, dim: int = -1) -> Tensor:
     return torch.fft.fftshift(torch.fft.ifft(torch.fft.ifftshift(kspace, dim), dim=dim, norm="ortho"), dim)
 
 
+def centred(length: int, device: torch.device | str | None = None) -> Tensor:
+    """Positions along an axis from its centre, −⌊n/2⌋ … ⌈n/2⌉ − 1, in double precision."""
+    return torch.arange(length, device=device, dtype=torch.float64) - length // 2
+
+
+def exponentials(positions: Tensor, frequencies: Tensor) -> Tensor:
+    """Matrix exp(2πi r k) for positions r and frequencies k, (position, frequency), in double precision.
+
+    With r = :func:`centred` (N) and k = r/N it is the matrix of :func:`ifft1c`, times √N.
+    """
+    angle = 2 * torch.pi * positions.double()[:, None] * frequencies
+    return torch.polar(torch.ones_like(angle), angle)
+
+
 def mirror(tensor: Tensor, *dims: int) -> Tensor:
     """Mirror axes about the centre: index i becomes 2·(n//2) − i, in an image and in its k-space alike."""
     for dim in dims:

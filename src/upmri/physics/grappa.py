@@ -22,6 +22,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from upmri.core.errors import InputError
+from upmri.physics.fourier import centred, exponentials
 from upmri.physics.patterns import Reach, find_patterns
 
 # Bytes of matrices, and of sources, in flight.
@@ -138,9 +139,7 @@ def _weights(covariance: Tensor, sources: Tensor, coils: int, damping: float, no
 
 def _phases(length: int, far: int, like: Tensor) -> Tensor:
     """exp(−2πi Δ r/N) for Δ from −far to far and r from the centre of the axis, (2 far + 1, N)."""
-    at = torch.arange(length, dtype=torch.float64) - length // 2
-    lags = torch.arange(-far, far + 1, dtype=torch.float64)
-    return torch.exp(-2j * torch.pi / length * lags[:, None] * at).to(like)
+    return exponentials(centred(2 * far + 1), -centred(length) / length).to(like)
 
 
 def _chunk(like: Tensor) -> int:

@@ -16,6 +16,7 @@ import torch
 import torch.nn.functional as nnf
 from torch import Tensor
 
+from upmri.physics.fourier import centred, exponentials
 from upmri.physics.masks import calibration_lines, calibration_region
 from upmri.physics.sense import SenseOperator
 
@@ -159,13 +160,11 @@ def _around(centre: int, block: slice) -> slice:
 
 def _waves(length: int, samples: slice, like: Tensor) -> tuple[Tensor, slice]:
     """Inverse DFT of some samples, with a Hann window, at some positions; and these positions."""
-    step = max(1, length // _POSITIONS)
-    position = torch.arange(0, length, step, device=like.device, dtype=torch.float64) - length // 2
-    frequency = torch.arange(samples.start, samples.stop, device=like.device, dtype=torch.float64) - length // 2
-    reach = frequency.abs().max() + 1
-    window = torch.cos(math.pi / 2 * frequency / reach).square()
-    angle = 2 * math.pi / length * position[:, None] * frequency
-    return torch.polar(window.expand_as(angle).contiguous(), angle).to(like.dtype), slice(0, length, step)
+    shown = slice(0, length, max(1, length // _POSITIONS))
+    positions = centred(length, like.device)
+    frequencies = positions[samples]
+    window = torch.cos(math.pi / 2 * frequencies / (frequencies.abs().max() + 1)).square()
+    return (window * exponentials(positions[shown] / length, frequencies)).to(like.dtype), shown
 
 
 def _misfit(kspace: Tensor, mask: Tensor, maps: Tensor) -> Tensor:

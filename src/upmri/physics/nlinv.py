@@ -21,6 +21,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from upmri.physics.fourier import centred, exponentials
 from upmri.physics.solve import conjugate_gradients
 
 _PLANE = (-2, -1)
@@ -203,6 +204,4 @@ def _frequencies(length: int, settings: Nlinv, like: Tensor) -> Tensor:
 
 def _waves(length: int, frequencies: Tensor, like: Tensor) -> Tensor:
     """exp(2πi k r), (position, frequency), with the centre r = 0 first."""
-    position = torch.fft.ifftshift(torch.arange(length, device=like.device, dtype=torch.float64) - length // 2) / length
-    angle = 2 * math.pi * position[:, None] * frequencies
-    return torch.polar(torch.ones_like(angle), angle).to(like.dtype)
+    return exponentials(torch.fft.ifftshift(centred(length, like.device)) / length, frequencies).to(like.dtype)
