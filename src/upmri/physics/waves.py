@@ -5,11 +5,12 @@ The waves belong to a field L times as large as the image, so that the functions
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+
+from upmri.physics.fourier import centred, exponentials
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,5 @@ class Waves:
 
 
 def _waves(order: int, length: int, field: float, like: Tensor) -> Tensor:
-    position = (torch.arange(length, device=like.device, dtype=torch.float64) - length // 2) / (length * field)
-    angle = 2 * math.pi * torch.arange(-order, order + 1, device=like.device)[:, None] * position
-    return torch.polar(torch.ones_like(angle), angle).to(like.dtype)
+    orders, positions = centred(2 * order + 1, like.device), centred(length, like.device)
+    return exponentials(orders, positions / (length * field)).to(like.dtype)
