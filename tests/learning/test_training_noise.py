@@ -1,10 +1,10 @@
-"""x₁ of a training step: given by the seed of the slice alone."""
+"""x₁ and dropout of a training step: given by the seed of the slice alone."""
 
 import pytest
 import torch
 
 from upmri.flow.path import noise
-from upmri.learning.training_noise import path_noise
+from upmri.learning.training_noise import path_noise, same_dropout
 from upmri.physics.identity import IdentityOperator
 from upmri.physics.problem import Problem
 
@@ -40,3 +40,13 @@ def test_it_has_variance_2_and_the_type_of_the_images(rng, dtype):
     assert found.dtype == dtype
     assert found.abs().square().mean().item() == pytest.approx(2, rel=0.05)
     assert abs(found.square().mean()) < 0.06
+
+
+def test_dropout_is_the_same_at_every_call(rng):
+    dropout = torch.nn.Dropout()
+    network = same_dropout(lambda z, t: dropout(z) * t, torch.tensor(2.0), problem_of(rng, 1, 7))
+    z = torch.ones(1000)
+    first = network(z)
+    assert torch.equal(network(z), first)
+    assert set(first.tolist()) == {0, 4}
+    assert not torch.equal(dropout(z), first / 2)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor, nn
 
 from upmri.core.checks import fraction
@@ -12,7 +11,7 @@ from upmri.flow.diffusion import Cosine
 from upmri.flow.path import Field
 from upmri.learning.divergence import divergence
 from upmri.learning.partition import SecondMask, misfit, split
-from upmri.learning.training_noise import path_noise
+from upmri.learning.training_noise import path_noise, same_dropout
 from upmri.methods.base import Objective
 from upmri.methods.ddnm import DiffusionObjective
 from upmri.methods.dds import ProximalDiffusion
@@ -61,12 +60,7 @@ class AmbientObjective(DiffusionObjective):
         a, sigma = _scales(self.schedule, level, problem.adjoint)
         z = a * inputs.adjoint + sigma * inputs.operator.normal(path_noise(problem))
         t = (level / self.schedule.levels).to(sigma)
-
-        def image(at: Tensor) -> Tensor:
-            torch.manual_seed(problem.seeds[0])  # the same dropout at each call
-            x: Tensor = network(at, t)
-            return x
-
+        image = same_dropout(network, t, problem)
         x = image(z)
         loss = misfit(x, problem)
         if self.divergence:

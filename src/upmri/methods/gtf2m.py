@@ -16,7 +16,7 @@ from upmri.flow.path import Field, TimeLaw, interpolate
 from upmri.flow.sampler import Cyclic, single_evaluation
 from upmri.learning.divergence import divergence
 from upmri.learning.regions import outside_calibration
-from upmri.learning.training_noise import path_noise
+from upmri.learning.training_noise import path_noise, same_dropout
 from upmri.methods.backbones import ImageBackbone
 from upmri.methods.drawing import Drawing
 from upmri.physics.fourier import fft2c, ifft2c
@@ -72,12 +72,7 @@ class Gtf2mObjective(ImageBackbone):
         operator, far = coils.operator, coils.operator.normal(x1)
         z = interpolate(coils.adjoint, far, t)
         p = torch.stack([density(mask, z.shape[-2]) for mask in coils.lines]).to(z.device)
-
-        def velocity(at: Tensor) -> Tensor:
-            torch.manual_seed(coils.seeds[0])  # the same dropout at each call
-            v: Tensor = network(at, t)
-            return v
-
+        velocity = same_dropout(network, t, coils)
         v = velocity(z)
         loss = projected_loss(v, operator, far - coils.adjoint, _weighted(1 / p))
         if self.divergence:

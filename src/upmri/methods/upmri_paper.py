@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
-import torch
 from torch import Tensor, nn
 
 from upmri.core.checks import positive, whole
@@ -19,7 +18,7 @@ from upmri.flow.path import TimeLaw, interpolate
 from upmri.flow.sampler import Cyclic, single_evaluation
 from upmri.learning.divergence import divergence
 from upmri.learning.lines import LineSplit
-from upmri.learning.training_noise import path_noise
+from upmri.learning.training_noise import path_noise, same_dropout
 from upmri.methods.backbones import ImageBackbone
 from upmri.methods.drawing import Drawing, for_draws
 from upmri.physics.operator import Operator
@@ -88,12 +87,7 @@ class PaperObjective(ImageBackbone):
         inputs, target, project = self._lines(problem)
         z = interpolate(inputs.adjoint, inputs.operator.normal(x1), t)
         at = self._input(inputs.operator, z, problem.sigma)
-
-        def predict(at: Tensor) -> Tensor:
-            torch.manual_seed(problem.seeds[0])  # the same dropout at each call
-            prediction: Tensor = network(at, t)
-            return prediction
-
+        predict = same_dropout(network, t, problem)
         prediction = predict(at)
         aim = self._aim(target.adjoint, target.operator.normal(x1))
         probes = [self._probe(inputs.operator, problem)] if self.divergence else []
