@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 import upmri
+from upmri.core.evenly import evenly
 from upmri.evaluation.benchmark.plan import Group
 from upmri.evaluation.focal_spots import Spot, focal_spots
 from upmri.evaluation.lesions import Lesion, smooth_places, with_lesions
@@ -84,13 +85,8 @@ def choose(group: Group, synthetic: int, real: int, others: int) -> dict[str, li
         if focal_spots(image):
             spotted.append(at)
     both = [at for at in roomy if at in spotted]
-    first = _spread(both if len(both) >= synthetic else roomy, synthetic)
+    first = evenly(both if len(both) >= synthetic else roomy, synthetic)
     shared = [at for at in first if at in spotted]
-    further = _spread([at for at in spotted if at not in first], max(0, real - len(shared)))
+    further = evenly([at for at in spotted if at not in first], max(0, real - len(shared)))
     rest = [at for at in spotted if at not in (*shared, *further)]
-    return {"synthetic": first, "real": [*shared, *further], "others": _spread(rest, others)}
-
-
-def _spread(found: list[Slice], count: int) -> list[Slice]:
-    count = min(count, len(found))  # the middle ones of equal parts
-    return [found[(2 * i + 1) * len(found) // (2 * count)] for i in range(count)]
+    return {"synthetic": first, "real": [*shared, *further], "others": evenly(rest, others)}

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from upmri.core.bounds import Bounds
+from upmri.core.evenly import evenly
 from upmri.core.parallel import in_threads
 from upmri.core.scan import Scan
 from upmri.core.stages import stage
@@ -85,7 +86,7 @@ class Session:
         most = _LOOKED_AT
         if adapts:
             most = min(_MOST_SLICES, max(1, _MOST_BYTES // max(1, read(count // 2).kspace.nbytes)))
-        scans = [repair(read(index))[0] for index in spread(count, most)]
+        scans = [repair(read(index))[0] for index in evenly(range(count), most)]
         energies = {i: float(scan.kspace.abs().square().sum()) for i, scan in enumerate(scans) if _sampled(scan).all()}
         if not energies:
             return
@@ -149,12 +150,6 @@ class Session:
     def settings(self) -> dict[str, Any]:
         """Settings of the method, facts about its weights, and what was wrong with the slices so far."""
         return {**self.method.settings, **(self.facts or {}), **self.findings.settings}
-
-
-def spread(count: int, most: int) -> list[int]:
-    """At most ``most`` numbers below ``count``, spread evenly."""
-    some = min(count, most)
-    return [(2 * i + 1) * count // (2 * some) for i in range(some)]
 
 
 def joined(parts: Sequence[Estimate]) -> Estimate:

@@ -30,6 +30,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from upmri.core.evenly import evenly
 from upmri.learning.held_out import HeldOut, Reconstruct
 from upmri.learning.lines import folds
 from upmri.learning.regions import draw_per_slice, outside_calibration
@@ -103,8 +104,7 @@ def small_part(problem: Problem) -> Problem:
     operator = problem.operator
     if not isinstance(operator, SenseOperator):
         return problem
-    count = min(_SLICES, len(problem))
-    slices = torch.tensor([(2 * i + 1) * len(problem) // (2 * count) for i in range(count)], device=problem.device)
+    slices = torch.tensor(evenly(range(len(problem)), _SLICES), device=problem.device)
     some = SenseOperator(operator.maps[slices], operator.mask[slices])
     kspace, sigma = problem.kspace[slices], problem.sigma[slices]
     return _rows(some, kspace, sigma) if operator.mask.shape[1] == 1 else _low_resolution(some, kspace, sigma)

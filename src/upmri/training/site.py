@@ -21,6 +21,7 @@ from torch import Tensor
 from upmri.core.checks import checked_seed
 from upmri.core.device import pick_device
 from upmri.core.errors import InputError
+from upmri.core.evenly import evenly
 from upmri.core.scan import Scan, as_scan
 from upmri.formats import atomic, leftovers
 from upmri.formats.folders import find_files
@@ -203,8 +204,7 @@ def _first_state(run: Path) -> Iterator[None]:
 
 def _kept_back(files: Sequence[Path]) -> list[Path]:
     """Return a fifth of the files, one at least, spread evenly."""
-    count = max(1, round(len(files) / _KEPT_BACK))
-    return [files[(2 * i + 1) * len(files) // (2 * count)] for i in range(count)]
+    return evenly(files, max(1, round(len(files) / _KEPT_BACK)))
 
 
 def _remove(run: Path) -> None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from upmri.core.errors import InputError
+from upmri.core.evenly import evenly
 from upmri.core.scan import Scan
 from upmri.evaluation.benchmark.file_digest import file_digest
 from upmri.evaluation.benchmark.plan import BenchmarkConfig, Group, Maps
@@ -123,7 +124,6 @@ def with_pictures(config: BenchmarkConfig, made: list[Task]) -> set[str]:
     kept: set[str] = set()
     for group in config.groups:
         here = [task for task in made if task.group is group and task.draw == 0]
-        found = list(dict.fromkeys(task.slice for task in here))
-        chosen = {found[(2 * i + 1) * len(found) // (2 * config.shown)] for i in range(config.shown)}
+        chosen = evenly(list(dict.fromkeys(task.slice for task in here)), config.shown)
         kept |= {task.key for task in here if task.slice in chosen}
     return kept
