@@ -1,10 +1,11 @@
 """Work in threads."""
 
+import os
 import threading
 
 import pytest
 
-from upmri.core.parallel import in_threads, started
+from upmri.core.parallel import cores, in_threads, started
 
 
 def test_results_are_in_order():
@@ -42,3 +43,13 @@ def test_an_exception_comes_with_the_result(now):
     result = started(lambda: 1 / 0, now=now)
     with pytest.raises(ZeroDivisionError):
         result()
+
+
+def test_cores_are_those_that_this_process_may_use(monkeypatch):
+    monkeypatch.setattr(os, "cpu_count", lambda: 64)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {3, 5}, raising=False)
+    assert cores() == 2
+    monkeypatch.delattr(os, "sched_getaffinity")
+    assert cores() == 64
+    monkeypatch.setattr(os, "cpu_count", lambda: None)
+    assert cores() == 1

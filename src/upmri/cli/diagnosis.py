@@ -20,6 +20,7 @@ from upmri.cli.separate import anonymous as _anonymous
 from upmri.cli.separate import run_code as _run
 from upmri.core import fork_server
 from upmri.core.errors import InputError
+from upmri.core.parallel import cores
 
 OLDEST_PYTHON = (3, 11)
 FEATURES = {
@@ -36,7 +37,7 @@ _PAGE = ("page.html", "page.css", "script/start.js")
 
 def examine() -> Diagnosis:
     """Run all checks; this takes as long as importing torch a few times."""
-    found = Diagnosis(cores=_cores())
+    found = Diagnosis(cores=cores())
     found.memory_gib, found.free_memory_gib = _memory()
     found.programs = {name: shutil.which(name) is not None for name in PROGRAMS}
     if sys.version_info < OLDEST_PYTHON:
@@ -146,10 +147,6 @@ def _check_reading(found: Diagnosis) -> None:
 
 
 # --- machine and files ------------------------------------------------------------------------------------------------
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _memory() -> tuple[float | None, float | None]:

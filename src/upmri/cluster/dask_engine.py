@@ -16,10 +16,11 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from upmri.cluster.engine import LOSSES, Call, cores, lost
+from upmri.cluster.engine import LOSSES, Call, lost
 from upmri.cluster.perform import Outcome
 from upmri.cluster.place import devices
 from upmri.core.errors import InputError
+from upmri.core.parallel import cores
 from upmri.core.settings import read_mapping
 
 _Callable = TypeVar("_Callable", bound=Callable[[], Any])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import multiprocessing
-import os
 import threading
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
@@ -14,6 +13,7 @@ from typing import Any, Protocol
 
 from upmri.cluster.perform import FileTask, Outcome, Work, perform
 from upmri.cluster.place import set_device
+from upmri.core.parallel import cores
 
 LOSSES = 3
 """Number of processes that a call may lose before it is given up."""
@@ -115,8 +115,3 @@ def _begin(names: Any, count: int) -> None:
     set_device(names.get())
     torch.set_num_threads(max(1, cores() // count))
     memory.keep_freed()
-
-
-def cores() -> int:
-    """Return the number of cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

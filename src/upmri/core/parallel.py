@@ -1,4 +1,4 @@
-"""The same work for several items, in threads."""
+"""The same work for several items, in threads, and the number of cores for it."""
 
 from __future__ import annotations
 
@@ -11,6 +11,11 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
+def cores() -> int:
+    """Return the number of cores that this process may use: fewer than the machine has, in a container or a job."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def in_threads(work: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
     """Return the work for each item, in order. It should be done by code that releases the interpreter, as torch's.
 
@@ -18,7 +23,7 @@ def in_threads(work: Callable[[Item], Result], items: Sequence[Item]) -> list[Re
     """
     if len(items) < 2:
         return [work(item) for item in items]
-    with ThreadPoolExecutor(min(len(items), os.cpu_count() or 1)) as pool:
+    with ThreadPoolExecutor(min(len(items), cores())) as pool:
         return list(pool.map(work, items))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import queue
 import threading
 from collections.abc import Callable, Generator, Iterable
@@ -12,6 +11,7 @@ from typing import TypeVar
 
 import torch
 
+from upmri.core.parallel import cores
 from upmri.core.scan import Scan
 from upmri.physics.quality import Notes, repair
 
@@ -103,7 +103,7 @@ def read_ahead(items: Iterable[T], work: Callable[[T], R], count: int) -> Genera
             failed.set_exception(error)
             put(failed)
 
-    with ThreadPoolExecutor(min(count, os.cpu_count() or 1), "upmri-repair") as pool:
+    with ThreadPoolExecutor(min(count, cores()), "upmri-repair") as pool:
         thread = threading.Thread(target=take, name="upmri-reader", daemon=True)
         thread.start()
         try:
