@@ -32,12 +32,12 @@ class SinglePass(Learned):
     evaluations = 1
 
     def reconstruct(self, problem: Problem) -> Tensor:
-        """Image of the network; ``robust-ssdu`` corrects it for noise."""
+        """Image of the network, corrected by its objective."""
         prior = self.prior
         objective = prior.objective
         assert isinstance(objective, OperatorBackbone)  # noqa: S101  `prior` has checked it
         image = objective.predictor(prior.network, problem)(problem.operator, problem.adjoint)
-        return objective.correct(image, problem) if isinstance(objective, RobustSsduObjective) else image
+        return objective.correct(image, problem)
 
 
 def _single_pass(name: str, objective: type[Objective], needs: str, summary: str) -> type[SinglePass]:
