@@ -43,16 +43,15 @@ def bound(scores: Tensor | Sequence[Tensor], confidence: float) -> float:
     """
     if not 0 < confidence < 1:
         raise InputError(f"expected a probability between 0 and 1, got {confidence}", field="confidence")
-    groups = [scores] if isinstance(scores, Tensor) else [group for group in scores if len(group)]
     # Without groups every score is one of its own.
-    sizes = [1] * len(groups) if isinstance(scores, Tensor) else [len(group) for group in groups]
-    count = len(scores) if isinstance(scores, Tensor) else len(groups)
-    needed = confidence * (count + 1) - _ROUNDING
-    if needed > count:
+    sizes = [1] * len(scores) if isinstance(scores, Tensor) else [len(group) for group in scores if len(group)]
+    needed = confidence * (len(sizes) + 1) - _ROUNDING
+    if needed > len(sizes):
         return math.inf
-    values = torch.cat(groups).double()
-    weights = torch.cat([torch.full_like(g, 1 / n, dtype=torch.float64) for g, n in zip(groups, sizes, strict=True)])
-    ordered, order = values.sort()
+    values = scores if isinstance(scores, Tensor) else torch.cat(list(scores))
+    counts = torch.tensor(sizes, device=values.device)
+    weights = (1 / counts.double()).repeat_interleave(counts)
+    ordered, order = values.double().sort()
     at = int((weights[order].cumsum(0) < needed).sum())
     return ordered[min(at, len(ordered) - 1)].item()
 
