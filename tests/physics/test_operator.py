@@ -302,6 +302,12 @@ def test_norm_is_the_largest_eigenvalue(operator, dense):
     assert scaled.norm(500) == pytest.approx(1, rel=1e-3)
 
 
+def test_norm_bound_is_not_below_the_largest_eigenvalue(operator, dense):
+    largest = torch.linalg.eigvalsh(dense(operator.normal, SHAPE)).max()
+    assert operator.norm_bound().shape == SHAPE[:1]
+    assert operator.norm_bound().max() >= 0.999 * largest
+
+
 def test_norm_of_nothing(rng):
     assert Gain(torch.zeros(SHAPE, dtype=torch.complex64)).norm() == 0
 

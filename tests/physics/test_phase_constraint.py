@@ -53,6 +53,7 @@ def test_adjoint_normal_and_solve_agree_with_dense_real_matrices(rng):
         adjoint = real_matrix(operator.adjoint, operator.data_shape)
         torch.testing.assert_close(adjoint, forward.mT, msg=name)
         torch.testing.assert_close(real_matrix(operator.normal, operator.shape), forward.mT @ forward, msg=name)
+        assert operator.norm_bound() >= torch.linalg.matrix_norm(forward, 2) ** 2, name
         rhs = rng(1, H, W)
         system = forward.mT @ forward + 0.05 * torch.eye(2 * H * W)
         expected = joined(torch.linalg.solve(system, split(rhs)), rhs.shape)

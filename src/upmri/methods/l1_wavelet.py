@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -14,9 +12,9 @@ from upmri.core.checks import at_least, whole
 from upmri.methods.base import Method
 from upmri.physics.operator import Operator
 from upmri.physics.partial_fourier import REGULARISED, constrain
-from upmri.physics.phase_constraint import PhaseConstrainedOperator
 from upmri.physics.problem import Problem
-from upmri.physics.sense import SenseOperator, sense_damping
+from upmri.physics.proximal import accelerated, soft
+from upmri.physics.sense import sense_damping
 from upmri.physics.solve import per_slice
 from upmri.physics.wavelet import Wavelet
 
@@ -76,7 +74,7 @@ def fista(
     h, w = adjoint.shape[-2:]
     height, width = wavelet.padded(h, w)
     margin = (0, width - w, 0, height - h)
-    norm = largest_eigenvalue(operator, adjoint)
+    norm = operator.norm_bound().to(adjoint.real)
     tau = torch.where(norm > 0, 1 / norm, 1)[:, None, None]
     coarser = wavelet.levels + 1 - wavelet.scales(height, width).to(adjoint.device)  # number of scales to c_{L+1}
     threshold = tau * per_slice(lam, adjoint) * (coarser > 0)
@@ -90,41 +88,6 @@ def fista(
         return wavelet.adjoint(c).roll((-rows, -columns), (-2, -1))
 
     return accelerated(step, pad(start, margin), steps)[..., :h, :w] * operator.support
-
-
-def accelerated(step: Callable[[Tensor], Tensor], start: Tensor, steps: int) -> Tensor:
-    """Return x_K of x_k = P(z_k), z_{k+1} = x_k + (t_k − 1)/t_{k+1} (x_k − x_{k−1}) (Beck & Teboulle 2009).
-
-    Parameters
-    ----------
-    step
-        z ↦ P(z) = prox(z − τ∇f(z)), one step of proximal gradients.
-    start, steps
-        First z, and the number of steps K.
-    """
-    x = z = start
-    t = 1.0
-    for _ in range(steps):
-        before, x = x, step(z)
-        t_next = (1 + math.sqrt(1 + 4 * t**2)) / 2
-        z = x + (t - 1) / t_next * (x - before)
-        t = t_next
-    return x
-
-
-def soft(values: Tensor, threshold: float | Tensor) -> Tensor:
-    """Shrink complex values towards 0: c max(0, 1 − λ/|c|)."""
-    size = values.abs()
-    return values * torch.where(size > threshold, 1 - threshold / size, 0)
-
-
-def largest_eigenvalue(operator: Operator, like: Tensor) -> Tensor:
-    """Upper bound of ‖N‖, (slice,): from max Σ|S_c|² for SENSE, a little over the estimate for other operators."""
-    if isinstance(operator, SenseOperator):
-        return operator.maps.abs().square().sum(1).flatten(1).amax(1)
-    if isinstance(operator, PhaseConstrainedOperator):
-        return largest_eigenvalue(operator.sampled, like) + operator.weight.flatten(1).amax(1)
-    return like.real.new_full((len(like),), 1.05 * operator.norm())
 
 
 def _residual(problem: Problem, image: Tensor) -> Tensor:

@@ -10,9 +10,10 @@ from torch import Tensor
 
 from upmri.core.checks import at_least, whole
 from upmri.methods.base import Method
-from upmri.methods.temporal import accelerated, first_image, step_size
+from upmri.methods.temporal import first_image, step_size
 from upmri.physics.low_rank import low_rank_blocks
 from upmri.physics.problem import Problem
+from upmri.physics.proximal import accelerated
 
 # λ in units of the noise level: see docs/cine.md for its choice.
 _DAMPING = 0.12

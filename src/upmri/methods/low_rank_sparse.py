@@ -10,10 +10,10 @@ from torch import Tensor
 
 from upmri.core.checks import at_least, whole
 from upmri.methods.base import Method
-from upmri.methods.l1_wavelet import soft
-from upmri.methods.temporal import accelerated, first_image, step_size
+from upmri.methods.temporal import first_image, step_size
 from upmri.physics.low_rank import shrink_singular_values
 from upmri.physics.problem import Problem
+from upmri.physics.proximal import accelerated, soft
 from upmri.physics.time_average import by_series, to_frames
 
 # λ_L and λ_S in units of the noise level: see docs/cine.md for their choice.

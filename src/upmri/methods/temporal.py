@@ -1,11 +1,9 @@
-"""What classical methods over time share: accelerated proximal gradients, their start and their step."""
+"""What classical methods over time share: the start and the step of their proximal gradients."""
 
 from __future__ import annotations
 
 from torch import Tensor
 
-from upmri.methods.l1_wavelet import accelerated as accelerated
-from upmri.methods.l1_wavelet import largest_eigenvalue
 from upmri.physics.problem import Problem
 from upmri.physics.time_average import average_image, to_frames
 
@@ -17,5 +15,5 @@ def first_image(problem: Problem) -> Tensor:
 
 def step_size(problem: Problem) -> float:
     """τ = 1/‖N‖, for all slices, by a bound of the largest eigenvalue."""
-    norm = float(largest_eigenvalue(problem.operator, problem.adjoint).max())
+    norm = float(problem.operator.norm_bound().max())
     return 1 / norm if norm > 0 else 1.0

@@ -9,8 +9,9 @@ from torch import Tensor
 
 from upmri.core.checks import at_least, whole
 from upmri.methods.base import Method
-from upmri.methods.temporal import accelerated, first_image, step_size
+from upmri.methods.temporal import first_image, step_size
 from upmri.physics.problem import Problem
+from upmri.physics.proximal import accelerated
 from upmri.physics.total_variation import smooth_over_time
 
 # λ in units of the noise level: see docs/cine.md for its choice.

@@ -168,6 +168,10 @@ class Operator(ABC):
 
         return outside(largest)
 
+    def norm_bound(self) -> Tensor:
+        """Upper bound of ‖N‖, (slice,): a little over the estimate of ``norm``, or a closed form."""
+        return torch.full(self.shape[:1], 1.05 * self.norm(), dtype=self.dtype.to_real(), device=self.device)
+
     @property
     def device(self) -> torch.device:
         """Where the operator's tensors are. One without tensors is where ``to`` put it, or on the CPU."""

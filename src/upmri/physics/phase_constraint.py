@@ -67,6 +67,10 @@ class PhaseConstrainedOperator(Operator):
         n, c, h, w = self.sampled.data_shape
         return n, c + 1, h, w
 
+    def norm_bound(self) -> Tensor:
+        """Upper bound of ‖N‖, (slice,): that of N_Ω, and max β."""
+        return self.sampled.norm_bound() + self.weight.flatten(1).amax(1)
+
     def extended(self, data: Tensor) -> Tensor:
         """Data of the scan with zeros for the imaginary part: (…, coil, H, W) → (…, coil + 1, H, W)."""
         return torch.cat([data, torch.zeros_like(data[..., :1, :, :])], -3)

@@ -117,6 +117,10 @@ class SenseOperator(Operator):
         """R of each slice, (slice,)."""
         return 1 / self.mask.to(self._weights.dtype).mean((1, 2))
 
+    def norm_bound(self) -> Tensor:
+        """Upper bound of ‖N‖, (slice,): max Σ|S_c|²."""
+        return self.maps.abs().square().sum(1).flatten(1).amax(1)
+
     def forward(self, image: Tensor) -> Tensor:
         """A x: (…, slice, H, W) → (…, slice, coil, H, W)."""
         expect(image, self.shape, "image")
