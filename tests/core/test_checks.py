@@ -4,7 +4,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from upmri.core.checks import at_least, checked_seed, fraction, in_range, one_of, positive, shares, whole
+from upmri.core.checks import at_least, checked_seed, fraction, given, in_range, one_of, positive, shares, whole
 from upmri.core.errors import InputError
 
 CHECKS = {
@@ -71,3 +71,11 @@ def test_what_is_no_seed(seed):
     with pytest.raises(InputError, match="expected a whole number from") as error:
         checked_seed(seed, "--seed")
     assert error.value.field == "--seed"
+
+
+def test_optional_settings_are_checked_where_they_are_given():
+    settings = SimpleNamespace(a=None, b=-1, c=0)
+    assert given(settings, "a", "b", "c") == ["b", "c"]
+    at_least(settings, 0, *given(settings, "a", "c"))
+    with pytest.raises(InputError, match="^b: expected at least 0, got -1$"):
+        at_least(settings, 0, *given(settings, "a", "b"))

@@ -22,6 +22,11 @@ def checked_seed(seed: Any, field: str = "seed") -> int:
     return int(seed)
 
 
+def given(settings: object, *names: str) -> list[str]:
+    """Return the names of optional settings that are not None: ``at_least(self, 0, *given(self, "damping"))``."""
+    return [name for name in names if getattr(settings, name) is not None]
+
+
 def in_range(settings: object, **bounds: tuple[float, float]) -> None:
     """Check low ≤ value ≤ high: ``in_range(self, cascades=(1, 64), width=(1, 256))``."""
     for name, (low, high) in bounds.items():

@@ -8,8 +8,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from upmri.core.checks import in_range
-from upmri.core.errors import InputError
+from upmri.core.checks import in_range, one_of
 from upmri.learning.partition import energy, misfit
 from upmri.learning.series_lines import SeriesSplit
 from upmri.methods.base import Objective
@@ -117,8 +116,7 @@ class Cine(Learned):
     precision: str = "auto"
 
     def __post_init__(self) -> None:
-        if self.precision not in ("auto", "fp32"):
-            raise InputError(f"expected auto or fp32, got {self.precision!r}", field="precision")
+        one_of(self, precision=("auto", "fp32"))
 
     def reconstruct(self, problem: Problem) -> Tensor:
         """The prediction of the network."""

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from upmri.core.checks import in_range, one_of, positive, whole
+from upmri.core.checks import given, in_range, one_of, positive, whole
 from upmri.core.errors import InputError
 from upmri.flow.diffusion import Cosine, DataStep, Mixture, denoise, noise_loss
 from upmri.flow.path import Field, noise
@@ -124,10 +124,9 @@ class Ddnm(Diffusion):
         super().__post_init__()
         one_of(self, singular_values=("one", "rows"))
         in_range(self, cutoff=(1e-3, 1))
-        if self.damping is not None:
-            positive(self, "damping")
-            if self.singular_values == "rows":
-                raise InputError("is for singular_values='one'; with those of A nothing is damped", field="damping")
+        positive(self, *given(self, "damping"))
+        if self.damping is not None and self.singular_values == "rows":
+            raise InputError("is for singular_values='one'; with those of A nothing is damped", field="damping")
 
     def data_step(self, problem: Problem) -> DataStep:
         """DDNM⁺."""

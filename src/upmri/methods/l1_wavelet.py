@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from upmri.core.checks import at_least, whole
+from upmri.core.checks import at_least, given, whole
 from upmri.methods.base import Method
 from upmri.physics.operator import Operator
 from upmri.physics.partial_fourier import REGULARISED, constrain
@@ -137,8 +137,7 @@ class L1Wavelet(Method):
     partial_fourier: bool = True
 
     def __post_init__(self) -> None:
-        if self.damping is not None:
-            at_least(self, 0, "damping")
+        at_least(self, 0, *given(self, "damping"))
         whole(self, 1, "steps")
         Wavelet(self.wavelet, self.levels)  # checks both
 

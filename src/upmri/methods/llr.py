@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from upmri.core.checks import at_least, whole
+from upmri.core.checks import at_least, given, whole
 from upmri.methods.base import Method
 from upmri.methods.temporal import first_image, step_size
 from upmri.physics.low_rank import low_rank_blocks
@@ -50,8 +50,7 @@ class LocallyLowRank(Method):
     shifts: bool = True
 
     def __post_init__(self) -> None:
-        if self.damping is not None:
-            at_least(self, 0, "damping")
+        at_least(self, 0, *given(self, "damping"))
         whole(self, 1, "block", "steps")
 
     def reconstruct(self, problem: Problem) -> Tensor:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from upmri.core.checks import at_least, whole
+from upmri.core.checks import at_least, given, whole
 from upmri.methods.base import Method
 from upmri.methods.temporal import first_image, step_size
 from upmri.physics.low_rank import shrink_singular_values
@@ -45,9 +45,7 @@ class LowRankSparse(Method):
 
     def __post_init__(self) -> None:
         whole(self, 1, "steps")
-        for name in ("low_rank", "sparse"):
-            if getattr(self, name) is not None:
-                at_least(self, 0, name)
+        at_least(self, 0, *given(self, "low_rank", "sparse"))
 
     def reconstruct(self, problem: Problem) -> Tensor:
         """The sum of both parts."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from upmri.core.checks import positive
+from upmri.core.checks import given, positive
 from upmri.methods.base import Method
 from upmri.physics.partial_fourier import constrain
 from upmri.physics.problem import Problem
@@ -33,8 +33,7 @@ class Sense(Method):
     partial_fourier: bool = True
 
     def __post_init__(self) -> None:
-        if self.damping is not None:
-            positive(self, "damping")
+        positive(self, *given(self, "damping"))
 
     def reconstruct(self, problem: Problem) -> Tensor:
         """(N + λI)⁻¹ A*y."""

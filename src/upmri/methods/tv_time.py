@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from upmri.core.checks import at_least, whole
+from upmri.core.checks import at_least, given, whole
 from upmri.methods.base import Method
 from upmri.methods.temporal import first_image, step_size
 from upmri.physics.problem import Problem
@@ -38,8 +38,7 @@ class TvTime(Method):
     steps: int = 60
 
     def __post_init__(self) -> None:
-        if self.damping is not None:
-            at_least(self, 0, "damping")
+        at_least(self, 0, *given(self, "damping"))
         whole(self, 1, "steps")
 
     def reconstruct(self, problem: Problem) -> Tensor:

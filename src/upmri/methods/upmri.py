@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from upmri.core.checks import whole
+from upmri.core.checks import given, one_of, whole
 from upmri.core.errors import InputError
 from upmri.flow.conditional import LAST, Mirrored, Predictor, sample
 from upmri.learning.adaptation import Adapted, adapt_to
@@ -95,24 +95,17 @@ class Upmri(Learned):
     precision: str = "auto"
 
     def __post_init__(self) -> None:
-        whole(self, 1, "samples")
+        whole(self, 1, "samples", *given(self, "adapt_steps", "steps"))
+        one_of(self, precision=("auto", "fp32"), confidence=CONFIDENCES)
         if not isinstance(self.adapt, bool):
             raise InputError(f"expected True or False, got {self.adapt!r}; adapt_steps bounds the steps", field="adapt")
-        if self.adapt_steps is not None:
-            whole(self, 1, "adapt_steps")
-            if not self.adapt:
-                raise InputError("only with adapt (--adapt)", field="adapt_steps")
-        if self.steps is not None:
-            whole(self, 1, "steps")
-            if self.samples == 1:
-                raise InputError("only with samples above 1; those of adaptation are adapt_steps", field="steps")
-        if self.precision not in ("auto", "fp32"):
-            raise InputError(f"expected auto or fp32, got {self.precision!r}", field="precision")
+        if self.adapt_steps is not None and not self.adapt:
+            raise InputError("only with adapt (--adapt)", field="adapt_steps")
+        if self.steps is not None and self.samples == 1:
+            raise InputError("only with samples above 1; those of adaptation are adapt_steps", field="steps")
         changed = next((name for name in _NOT_CALIBRATED if self.bounds and getattr(self, name)), None)
         if changed is not None:
             raise InputError(f"were calibrated without {changed}; leave one of them out", field="bounds")
-        if self.confidence not in CONFIDENCES:
-            raise InputError(f"expected one of {CONFIDENCES}, got {self.confidence!r}", field="confidence")
         if not LAST < self.start <= 1:
             raise InputError(f"expected a time between {LAST} and 1, got {self.start}", field="start")
 
