@@ -13,6 +13,8 @@ import torch
 import torch.nn.functional as nnf
 from torch import Tensor, nn
 
+from upmri.networks.layers import zeroed
+
 
 @dataclass(frozen=True)
 class AdmConfig:
@@ -93,7 +95,7 @@ class Adm(nn.Module):
             if level > 0:
                 self.up.append(_Up(channels))
         self.out_norm = _norm(channels)
-        self.out = _zero(nn.Conv2d(channels, config.outputs * pixels, 3, padding=1))
+        self.out = zeroed(nn.Conv2d(channels, config.outputs * pixels, 3, padding=1))
 
     def forward(self, x: Tensor, t: Tensor) -> Tensor:
         """Evaluate at time t ∈ [0, 1]."""
@@ -125,7 +127,7 @@ class _Residual(nn.Module):
         self.norm_in, self.conv_in = _norm(inputs), nn.Conv2d(inputs, outputs, 3, padding=1)
         self.scale_shift = nn.Linear(embedding, 2 * outputs)
         self.norm_out, self.dropout = _norm(outputs), nn.Dropout(dropout)
-        self.conv_out = _zero(nn.Conv2d(outputs, outputs, 3, padding=1))
+        self.conv_out = zeroed(nn.Conv2d(outputs, outputs, 3, padding=1))
         self.skip = nn.Identity() if inputs == outputs else nn.Conv2d(inputs, outputs, 1)
 
     def forward(self, x: Tensor, embedding: Tensor) -> Tensor:
@@ -154,7 +156,7 @@ class _Attention(nn.Module):
         super().__init__()
         self.heads = max(1, channels // head)
         self.norm, self.qkv = _norm(channels), nn.Conv2d(channels, 3 * channels, 1)
-        self.out = _zero(nn.Conv2d(channels, channels, 1))
+        self.out = zeroed(nn.Conv2d(channels, channels, 1))
 
     def forward(self, x: Tensor) -> Tensor:
         n, c, h, w = x.shape
@@ -183,13 +185,6 @@ class _Up(nn.Module):
 
 def _norm(channels: int) -> nn.GroupNorm:
     return nn.GroupNorm(math.gcd(32, channels // 4), channels)
-
-
-def _zero(layer: nn.Conv2d) -> nn.Conv2d:
-    nn.init.zeros_(layer.weight)
-    assert layer.bias is not None  # noqa: S101
-    nn.init.zeros_(layer.bias)
-    return layer
 
 
 def _sinusoids(t: Tensor, width: int) -> Tensor:

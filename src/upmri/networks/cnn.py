@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as nnf
 from torch import Tensor, nn
 
-from upmri.networks.layers import ConvNormReLU, Convolution, halve, join
+from upmri.networks.layers import ConvNormReLU, Convolution, halve, join, zeroed
 
 
 class Cnn(nn.Sequential):
@@ -93,8 +93,4 @@ def on_last_channels(network: nn.Module, channels: Tensor) -> Tensor:
 
 def last_convolution(inputs: int, size: int, outputs: int = 2) -> nn.Conv2d:
     """A convolution to the output channels, zero at first, so that an untrained network does not change the image."""
-    layer = Convolution(inputs, outputs, size)
-    nn.init.zeros_(layer.weight)
-    assert layer.bias is not None  # noqa: S101
-    nn.init.zeros_(layer.bias)
-    return layer
+    return zeroed(Convolution(inputs, outputs, size))

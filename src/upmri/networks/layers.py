@@ -76,6 +76,13 @@ def fill_channels(x: Tensor, weight: Tensor, bias: Tensor | None) -> tuple[Tenso
     return x, weight, bias, outputs
 
 
+def zeroed(layer: nn.Conv2d) -> nn.Conv2d:
+    """Return the layer with weights of 0, so that what it is added to does not change before training."""
+    for parameter in layer.parameters():
+        nn.init.zeros_(parameter)
+    return layer
+
+
 def group_norm(channels: int) -> nn.GroupNorm:
     """A group norm with up to eight groups."""
     return nn.GroupNorm(math.gcd(_GROUPS, channels), channels)
