@@ -170,8 +170,8 @@ def test_a_known_image_of_the_start_saves_one_product(rng):
         calls.append(1)
         return apply(matrix)(x)
 
-    options = {"iterations": 100, "tolerance": 1e-3}
-    x, residual = solve_with_residual(normal, rhs, 0.1, **options)
+    options = {"iterations": 100, "tolerance": 1e-3, "accuracy": 0.0, "precondition": None}
+    x, residual = solve_with_residual(normal, rhs, 0.1, **options, start=None, applied=None)
     assert torch.allclose(residual, rhs - apply(matrix)(x) - 0.1 * x)
     other = rhs + 0.1 * rng(3, 3, 4)
     calls.clear()

@@ -100,8 +100,10 @@ def espirit(
         The power iteration stops when vectors inside the object move by no more than ``tolerance``.
     """
     if block.ndim == 3:
-        options = {"kernel": kernel, "threshold": threshold, "crop": crop}
-        return espirit(block[None], shape, **options, iterations=iterations, tolerance=tolerance)[0]  # type: ignore[arg-type]
+        return espirit(
+            block[None], shape, kernel=kernel, threshold=threshold, crop=crop, iterations=iterations,
+            tolerance=tolerance,
+        )[0]  # fmt: skip
     slices, coils, rows, columns = block.shape
     if min(rows, columns) < MIN_LINES:
         raise InputError(
@@ -141,8 +143,9 @@ def _fused(
     found = []
     for some, first, phase in zip(*(x.split(several) for x in (spectrum, start, reference)), strict=True):
         rows = (down @ some.flatten(2)).unflatten(-1, (broad, coils, coils))
-        options = {"crop": crop, "near": _NEAR, "tolerance": tolerance}
-        found.append(leading_maps(rows, across, first, phase, iterations=iterations, **options))
+        found.append(
+            leading_maps(rows, across, first, phase, crop=crop, near=_NEAR, tolerance=tolerance, iterations=iterations)
+        )
     return torch.cat(found)
 
 

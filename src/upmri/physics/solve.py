@@ -56,8 +56,10 @@ def conjugate_gradients(
     start
         First x, (…, H, W); 0 when not given. A near one saves iterations.
     """
-    stop = {"iterations": iterations, "tolerance": tolerance, "accuracy": accuracy}
-    return solve_with_residual(normal, rhs, damping, **stop, precondition=precondition, start=start)[0]  # type: ignore[arg-type]
+    return solve_with_residual(
+        normal, rhs, damping, iterations=iterations, tolerance=tolerance, accuracy=accuracy, precondition=precondition,
+        start=start, applied=None,
+    )[0]  # fmt: skip
 
 
 def solve_with_residual(
@@ -66,11 +68,11 @@ def solve_with_residual(
     damping: float | Tensor,
     *,
     iterations: int,
-    tolerance: float = 0.0,
-    accuracy: float = 0.0,
-    precondition: Callable[[Tensor], Tensor] | None = None,
-    start: Tensor | None = None,
-    applied: Tensor | None = None,
+    tolerance: float,
+    accuracy: float,
+    precondition: Callable[[Tensor], Tensor] | None,
+    start: Tensor | None,
+    applied: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
     """:func:`conjugate_gradients`, with the residual b − (N + λI)x of the result beside it.
 
