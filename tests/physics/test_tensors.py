@@ -108,6 +108,7 @@ def test_near_peak_is_a_percentile(rng):
     for size in (1, 2, 500, 1001, 20000):
         values = rng(3, size, dtype=torch.float32)
         assert torch.allclose(near_peak(values), values.quantile(0.999, dim=1))
+        assert torch.equal(near_peak(values[None]), near_peak(values)[None])
 
 
 def test_unit_maps_have_length_one_or_zero(rng):

@@ -23,6 +23,7 @@ from upmri.physics.fourier import fft2c, ifft2c
 from upmri.physics.operator import Operator
 from upmri.physics.problem import Problem
 from upmri.physics.sense import SenseOperator, sense_damping
+from upmri.physics.tensors import near_peak
 
 CoilSolver = Callable[[Problem, Sequence[torch.Generator]], Tensor]
 """The problem of some coils' images, with A = M F, and the generator of each coil's slice ↦ the images (n, H, W)."""
@@ -189,7 +190,7 @@ def draw_coils(problem: Problem, count: int) -> Problem:
 def coil_images(kspace: Tensor) -> tuple[Tensor, Tensor]:
     """F*y_c over their scales, (slice, coil, H, W), and the scales, (slice, coil): the 99.9th percentile of |F*y_c|."""
     images = ifft2c(kspace)
-    peak = images.abs().flatten(2).quantile(0.999, dim=2)
+    peak = near_peak(images.abs().flatten(2))
     scale = torch.where(peak > 0, peak, 1)
     return images / scale[..., None, None], scale
 

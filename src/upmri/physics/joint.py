@@ -25,6 +25,7 @@ from upmri.physics.fourier import fft2c, middle
 from upmri.physics.nlinv import Nlinv, Solution
 from upmri.physics.sense import SenseOperator
 from upmri.physics.simulate import object_support
+from upmri.physics.tensors import near_peak
 
 # Samples used in each direction: coils are smooth, so that outer samples show little but noise.
 RESOLUTION = 96
@@ -123,7 +124,7 @@ def _first_window(low: Tensor, *, lines: bool) -> Tensor:
 def _object(image: Tensor) -> Tensor:
     """Where the object is, bool (slice, H, W), on the CPU."""
     magnitude = image.abs().cpu()
-    return object_support(magnitude / magnitude.flatten(1).quantile(0.999, dim=1)[:, None, None].clamp_min(1e-30))
+    return object_support(magnitude / near_peak(magnitude.flatten(1))[:, None, None].clamp_min(1e-30))
 
 
 def _unit(coils: Tensor) -> Tensor:

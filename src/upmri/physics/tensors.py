@@ -106,9 +106,9 @@ def unit_maps(maps: Tensor) -> Tensor:
 
 
 def near_peak(values: Tensor) -> Tensor:
-    """The 99.9th percentile of each row, (row,), from the largest values alone: sorting all of them is slow."""
-    at = 0.999 * (values.shape[1] - 1)
+    """The 99.9th percentile over the last axis, from the largest values alone: sorting all of them is slow."""
+    at = 0.999 * (values.shape[-1] - 1)
     below = int(at)
-    largest = values.topk(values.shape[1] - below, dim=1).values
-    above = largest[:, -2] if largest.shape[1] > 1 else largest[:, -1]
-    return torch.lerp(largest[:, -1], above, at - below)
+    largest = values.topk(values.shape[-1] - below).values
+    above = largest[..., -2] if largest.shape[-1] > 1 else largest[..., -1]
+    return torch.lerp(largest[..., -1], above, at - below)
