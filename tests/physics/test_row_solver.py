@@ -1,7 +1,9 @@
 import pytest
 import torch
 
-from upmri.physics.row_solver import RowSolver, _Inverse, _inverse, _Triangle, row_blocks
+from upmri.physics import row_solver
+from upmri.physics.row_solver import NormalRows, RowSolver, _Inverse, _inverse, _Triangle, row_blocks
+from upmri.physics.sense import SenseOperator
 
 
 def hermitian(rng, n, batch=3):
@@ -39,6 +41,26 @@ def test_blocks_are_cropped_to_what_is_seen():
 @pytest.mark.parametrize("damping", [torch.tensor(0.1), torch.tensor([0.1])])
 def test_a_damping_of_one_value_is_that_of_every_slice(rng, damping, invert):
     maps, mask, rhs = rng(3, 4, 2, 6), torch.rand(3, 6) + 0.0, rng(3, 4, 6)
-    found = RowSolver(maps, mask, damping, keep=1 << 20, invert=invert)(rhs)
-    expected = RowSolver(maps, mask, damping.expand(3), keep=1 << 20, invert=invert)(rhs)
+    rows = NormalRows(maps, mask, row_blocks(maps))
+    found = RowSolver(rows, damping, invert=invert)(rhs)
+    expected = RowSolver(rows, damping.expand(3), invert=invert)(rhs)
     assert torch.equal(found, expected)
+
+
+def test_rows_are_the_normal_operator(rng):
+    """Each N_h is the part of N on the pixels of its row."""
+    maps, lines = rng(2, 3, 4, 6), torch.rand(2, 1, 6) < 0.5
+    operator, image = SenseOperator(maps, lines), rng(2, 4, 6)
+    expected = operator.normal(image)
+    for block in operator.rows.blocks:
+        part = image[block.slices, block.rows, block.columns, None]
+        found = (operator.rows.normal(block) @ part)[..., 0]
+        assert torch.allclose(found, expected[block.slices, block.rows, block.columns])
+
+
+def test_rows_are_affordable_up_to_a_number_of_bytes(monkeypatch):
+    maps = torch.ones(2, 4, 3, 6, dtype=torch.complex64)
+    rows = NormalRows(maps, torch.ones(2, 6), row_blocks(maps))
+    monkeypatch.setitem(row_solver._KEEP, "cpu", 2 * 4 * 6**2 * 8)
+    assert rows.affordable()
+    assert not rows.affordable(2)

@@ -6,6 +6,7 @@ import torch
 from torch.autograd import gradcheck, gradgradcheck
 
 from upmri.core.errors import InputError
+from upmri.physics import row_solver
 from upmri.physics import sense as module
 from upmri.physics.phantom import image
 from upmri.physics.problem import Problem
@@ -169,7 +170,7 @@ def test_a_damping_tensor_changed_in_place_is_noticed(rng):
 def test_factors_that_may_not_be_kept_are_made_again(rng, monkeypatch):
     operator, rhs = problem(rng), rng(*SHAPE)
     expected = operator.solve(rhs, 0.01, "direct")
-    monkeypatch.setitem(module._KEEP, "cpu", 0)
+    monkeypatch.setitem(row_solver._KEEP, "cpu", 0)
     fresh = problem(rng)
     fresh._rows = operator._rows
     assert torch.allclose(fresh.solve(rhs, 0.01, "direct"), expected)

@@ -3,7 +3,7 @@ import torch
 
 import upmri
 from upmri.physics.sense import SenseOperator
-from upmri.physics.solve import CirculantPreconditioner, conjugate_gradients, slice_values, solve_with_residual
+from upmri.physics.solve import conjugate_gradients, slice_values, solve_with_residual
 
 
 def hermitian(rng, n=12, batch=3):
@@ -125,7 +125,7 @@ def test_the_circulant_preconditioner_is_positive_definite_and_helps(rng, dense)
     maps[..., 0, :] = 0  # a row outside the object
     mask = torch.rand(1, h, w) < 0.5
     operator = SenseOperator(maps / maps.abs().square().sum(1, keepdim=True).sqrt().clamp_min(1e-9), mask)
-    precondition = CirculantPreconditioner(operator.maps, operator._weights).damped(damping)
+    precondition = operator.preconditioner.damped(damping)
     matrix = dense(precondition, (1, h, w))
     assert torch.allclose(matrix, matrix.mH)
     assert torch.linalg.eigvalsh(matrix).min() > 0
@@ -146,7 +146,7 @@ def test_preconditioning_saves_iterations_on_smooth_coils():
         return operator.normal(x)
 
     counts = []
-    for shape in (None, CirculantPreconditioner(operator.maps, operator._weights).damped(1e-3)):
+    for shape in (None, operator.preconditioner.damped(1e-3)):
         calls.clear()
         x = conjugate_gradients(normal, rhs, 1e-3, iterations=500, tolerance=1e-5, precondition=shape)
         assert (operator.normal(x) + 1e-3 * x - rhs).norm() < 1.2e-5 * rhs.norm()

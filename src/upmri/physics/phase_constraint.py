@@ -13,7 +13,7 @@ from upmri.core.errors import InputError
 from upmri.physics.derivatives import Run
 from upmri.physics.fourier import mirror
 from upmri.physics.operator import Operator, Solver
-from upmri.physics.row_solver import Block, factor_bytes, normal_rows
+from upmri.physics.row_solver import Block
 from upmri.physics.sense import Kept, SenseOperator
 from upmri.physics.solve import conjugate_gradients, per_slice, slice_values
 from upmri.physics.tensors import Array, Target, as_tensor, expect
@@ -117,7 +117,7 @@ class PhaseConstrainedOperator(Operator):
         return self.sampled._normal(image) + 1j * self.phase * (self.weight * (self.phase.conj() * image).imag)
 
     def _inverse(self, solver: Solver, positive: bool, tolerance: float, accuracy: float, iterations: int) -> Run:
-        lines = self.sampled.cartesian_1d and self.sampled._turned is None
+        lines = self.sampled.cartesian_1d and self.sampled.turned is None
         if solver == "direct" and not (lines and positive):
             raise InputError("'direct' needs a 1-D mask and a damping > 0; use 'cg'", field="solver")
         if solver == "direct" or (solver == "auto" and positive and lines and self._affords_factors):
@@ -127,7 +127,7 @@ class PhaseConstrainedOperator(Operator):
             # As in SenseOperator: few iterations without a tolerance are wanted for what they leave out.
             precondition = None
             if tolerance and positive and not lines:
-                precondition = self.sampled._preconditioner.damped(damping)
+                precondition = self.sampled.preconditioner.damped(damping)
             return conjugate_gradients(
                 self._normal, rhs, damping, iterations=iterations, tolerance=tolerance, accuracy=accuracy,
                 precondition=precondition, start=start,
@@ -138,7 +138,7 @@ class PhaseConstrainedOperator(Operator):
     @cached_property
     def _affords_factors(self) -> bool:
         # A real matrix of twice the size takes twice the memory of a complex one.
-        return 2 * factor_bytes(self.sampled._blocks, self.sampled._rows) <= self.sampled._keep
+        return self.sampled.rows.affordable(2)
 
     def _factored(self, damping: float | Tensor) -> Callable[[Tensor], Tensor]:
         """The row solver for this damping; the last one is kept."""
@@ -160,14 +160,14 @@ class RealRowSolver:
     """
 
     def __init__(self, operator: PhaseConstrainedOperator, damping: float | Tensor) -> None:
-        self._operator, self._damping = operator, damping
-        self._factors = [self._factor(block) for block in operator.sampled._blocks]
+        self._operator, self._damping, self._rows = operator, damping, operator.sampled.rows
+        self._factors = [self._factor(block) for block in self._rows.blocks]
 
     def __call__(self, rhs: Tensor) -> Tensor:
         """Solve for b (…, slice, H, W)."""
         rhs = rhs.resolve_conj()
         x = rhs / per_slice(self._damping, rhs)
-        for block, factor in zip(self._operator.sampled._blocks, self._factors, strict=True):
+        for block, factor in zip(self._rows.blocks, self._factors, strict=True):
             index = (..., block.slices, block.rows, block.columns)
             phase = self._phase(block)
             known = phase.conj() * rhs[index]
@@ -182,8 +182,7 @@ class RealRowSolver:
 
     def _factor(self, block: Block) -> Tensor:
         operator, phase = self._operator, self._phase(block)
-        normal = normal_rows(operator.sampled._rows, operator.sampled._weights[:, 0], block)
-        normal = phase.conj()[..., :, None] * normal * phase[..., None, :]
+        normal = phase.conj()[..., :, None] * self._rows.normal(block) * phase[..., None, :]
         system = torch.cat([torch.cat([normal.real, -normal.imag], -1), torch.cat([normal.imag, normal.real], -1)], -2)
         known = operator.phase[block.slices, block.rows, block.columns] != 0
         weight = operator.weight[block.slices, block.rows, block.columns] * known

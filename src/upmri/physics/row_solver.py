@@ -18,6 +18,9 @@ _CUDA_BLOCK = 2 << 30
 _HALVED, _HALVED_FEW, _FEW = 64, 128, 1000
 # Right-hand sides of each system that are solved one by one; more are multiplied together.
 _ONE_BY_ONE = 4
+# Bytes of Cholesky factors that are kept for the next solve.
+_KEEP = {"cpu": 1 << 30}
+_CUDA_KEEP = 24 << 30
 
 
 @dataclass(frozen=True)
@@ -29,15 +32,15 @@ class Block:
     columns: slice
 
 
-class RowSolver:
-    """Exact solver for 1-D Cartesian masks: one Hermitian W×W system a readout row, factored once.
+@dataclass(frozen=True)
+class NormalRows:
+    """N of a mask of lines: one Hermitian W×W matrix a readout row.
 
     The readout transform cancels in N, which leaves, for row h,
 
-        N_h[i, j] = T[(i−j) mod W] · Σ_c conj(S_c[h, i]) S_c[h, j],    T = inverse DFT of the shifted mask,
+        N_h[i, j] = T[(i−j) mod W] · Σ_c conj(S_c[h, i]) S_c[h, j],    T = inverse DFT of the shifted mask.
 
-    and N_h + λI = L L*. Where no coil sees anything N is 0, so rows are cropped to their support first. An accelerator
-    keeps L⁻¹: it multiplies far faster than it substitutes, and the residual stays below 1e-5 for any λ ≥ 1e-4.
+    Where no coil sees anything N is 0, so rows are cropped to their support.
 
     Parameters
     ----------
@@ -45,32 +48,52 @@ class RowSolver:
         Coil sensitivities, rows first: (slice, H, C, W).
     mask
         Mask as real numbers, DC first: (slice, W).
+    blocks
+        Blocks of :func:`row_blocks`.
+    """
+
+    maps: Tensor
+    mask: Tensor
+    blocks: list[Block]
+
+    def normal(self, block: Block) -> Tensor:
+        """N_h of the rows of a block, (slice, row, column, column)."""
+        some = self.maps[block.slices, block.rows, :, block.columns]
+        point_spread = torch.fft.ifft(self.mask[block.slices].to(some.dtype))  # T
+        offset = torch.arange(some.shape[-1], device=some.device)
+        toeplitz = point_spread[:, (offset[:, None] - offset[None, :]) % self.mask.shape[-1]]
+        return (some.mH @ some).mul_(toeplitz[:, None])
+
+    def affordable(self, times: int = 1) -> bool:
+        """Whether factors that take ``times`` the memory of all N_h may be kept for the next solve."""
+        needed = times * sum(_area(block) for block in self.blocks) * self.maps.element_size()
+        return needed <= _KEEP.get(self.maps.device.type, _CUDA_KEEP)
+
+
+class RowSolver:
+    """Exact solver for 1-D Cartesian masks: one Hermitian W×W system a readout row, N_h + λI = L L*, factored once.
+
+    An accelerator keeps L⁻¹: it multiplies far faster than it substitutes, and the residual stays below 1e-5 for any
+    λ ≥ 1e-4.
+
+    Parameters
+    ----------
+    rows
+        N.
     damping
         λ > 0, a number or a tensor of one or of (slice,) values.
     keep
-        Largest number of bytes of factors to keep; above it blocks are factored anew for every solve.
-    blocks
-        Blocks of :func:`row_blocks`; computed when not given.
+        Whether to keep the factors where memory allows it; otherwise blocks are factored anew for every solve.
     invert
         Whether to keep L⁻¹ instead of L; when not given, on accelerators.
     """
 
     def __init__(
-        self,
-        maps: Tensor,
-        mask: Tensor,
-        damping: float | Tensor,
-        *,
-        keep: int,
-        blocks: list[Block] | None = None,
-        invert: bool | None = None,
+        self, rows: NormalRows, damping: float | Tensor, *, keep: bool = True, invert: bool | None = None
     ) -> None:
-        self._maps, self._mask, self._damping = maps, mask, damping
-        self._invert = maps.device.type != "cpu" if invert is None else invert
-        self._blocks = row_blocks(maps) if blocks is None else blocks
-        self._factors = (
-            [self._factor(block) for block in self._blocks] if factor_bytes(self._blocks, maps) <= keep else None
-        )
+        self._rows, self._damping = rows, damping
+        self._invert = rows.maps.device.type != "cpu" if invert is None else invert
+        self._factors = [self._factor(block) for block in rows.blocks] if keep and rows.affordable() else None
 
     def __call__(self, rhs: Tensor) -> Tensor:
         """Solve for b (…, slice, H, W)."""
@@ -78,25 +101,16 @@ class RowSolver:
         x = rhs / per_slice(self._damping, rhs)
         columns = rhs.reshape(-1, *rhs.shape[-3:]).permute(1, 2, 3, 0)  # (slice, H, W, n)
         solution = x.reshape(-1, *rhs.shape[-3:]).permute(1, 2, 3, 0)
-        for i, block in enumerate(self._blocks):
+        for i, block in enumerate(self._rows.blocks):
             factor = self._factor(block) if self._factors is None else self._factors[i]
             index = (block.slices, block.rows, block.columns)
             factor.solve(columns[index], solution[index])
         return x
 
     def _factor(self, block: Block) -> _Triangle | _Inverse:
-        system = normal_rows(self._maps, self._mask, block)
+        system = self._rows.normal(block)
         system.diagonal(dim1=-2, dim2=-1).add_(slice_values(self._damping, block.slices))
         return _Inverse(_inverse(system)) if self._invert else _Triangle(torch.linalg.cholesky(system))
-
-
-def normal_rows(maps: Tensor, mask: Tensor, block: Block) -> Tensor:
-    """N_h of the rows of a block, (slice, row, column, column), of maps and mask as in :class:`RowSolver`."""
-    some = maps[block.slices, block.rows, :, block.columns]
-    point_spread = torch.fft.ifft(mask[block.slices].to(maps.dtype))  # T
-    offset = torch.arange(some.shape[-1], device=maps.device)
-    toeplitz = point_spread[:, (offset[:, None] - offset[None, :]) % mask.shape[-1]]
-    return (some.mH @ some).mul_(toeplitz[:, None])
 
 
 @dataclass(frozen=True)
@@ -149,11 +163,6 @@ def _fill_inverse(system: Tensor, out: Tensor) -> None:
     side = system[..., k:, :k] @ top.mH
     _fill_inverse(system[..., k:, k:] - side @ side.mH, last)
     torch.neg(last @ (side @ top), out=out[..., k:, :k])
-
-
-def factor_bytes(blocks: list[Block], maps: Tensor) -> int:
-    """Memory of the factors of all blocks, at the most."""
-    return sum(_area(block) for block in blocks) * maps.element_size()
 
 
 def _area(block: Block) -> int:

@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from upmri.core.errors import InputError
-from upmri.physics.row_solver import normal_rows
 from upmri.physics.sense import SenseOperator
 
 Gain = Callable[..., Tensor]
@@ -36,11 +35,11 @@ class RowSpectrum:
     def __init__(self, operator: SenseOperator, cutoff: float = _ROUNDING) -> None:
         if not operator.cartesian_1d:
             raise InputError("the singular values of A are known by rows only for masks of lines", field="operator")
-        self._turned = operator._turned is not None
-        operator = operator if operator._turned is None else operator._turned
-        self._blocks, self._parts = operator._blocks, []
-        for block in self._blocks:
-            values, vectors = torch.linalg.eigh(normal_rows(operator._rows, operator._weights[:, 0], block))
+        self._turned = operator.turned is not None
+        rows = (operator.turned or operator).rows
+        self._blocks, self._parts = rows.blocks, []
+        for block in rows.blocks:
+            values, vectors = torch.linalg.eigh(rows.normal(block))
             self._parts.append((torch.where(values < cutoff**2, 0, values), vectors))
 
     def apply(self, image: Tensor, gain: Gain, *values: Tensor) -> Tensor:

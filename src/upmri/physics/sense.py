@@ -14,16 +14,13 @@ from upmri.core.errors import InputError
 from upmri.physics.derivatives import Run, outside
 from upmri.physics.fourier import fft2c, ifft2c, mirror
 from upmri.physics.operator import Operator, Solver
-from upmri.physics.row_solver import Block, RowSolver, factor_bytes, row_blocks
+from upmri.physics.row_solver import Block, NormalRows, RowSolver, row_blocks
 from upmri.physics.solve import CirculantPreconditioner, solve_with_residual
 from upmri.physics.tensors import Array, Target, as_tensor, expect
 
 # Bytes of coil images in flight: what a CPU's cache holds, and what keeps an accelerator busy without crowding it.
 _CHUNK = {"cpu": 3 << 20}
 _CUDA_CHUNK = 1 << 30
-# Bytes of Cholesky factors that are kept for the next solve.
-_KEEP = {"cpu": 1 << 30}
-_CUDA_KEEP = 24 << 30
 
 
 def sense_damping(sigma: Tensor) -> Tensor:
@@ -53,6 +50,13 @@ class SenseOperator(Operator):
         Coil sensitivities (slice, coil, H, W), complex: a tensor or a NumPy array.
     mask
         Sampled positions (slice or 1, 1 or H, W), or (H, W) or (W,) for all slices. One row is a 1-D mask.
+
+    Attributes
+    ----------
+    cartesian_1d
+        Whether the mask is 1-D, along either axis.
+    turned
+        The operator with its axes exchanged, where that makes a mask of equal columns 1-D; None for others.
 
     Examples
     --------
@@ -85,17 +89,17 @@ class SenseOperator(Operator):
             raise InputError(f"expected ({n} or 1, 1 or {h}, {w}), got {tuple(mask.shape)}", field="mask")
         self.mask: Tensor = full.to(self._rows.device).bool().expand(n, -1, -1)
         equal_rows = full.shape[1] == 1 or bool((full == full[:, :1]).all())
-        self._turned: SenseOperator | None = None
+        self.turned: SenseOperator | None = None
         if not equal_rows and bool((full == full[..., :1]).all()):
-            self._turned = SenseOperator(self.maps.mT, self.mask.mT[:, :1])
-        self.cartesian_1d = equal_rows or self._turned is not None
+            self.turned = SenseOperator(self.maps.mT, self.mask.mT[:, :1])
+        self.cartesian_1d = equal_rows or self.turned is not None
         if equal_rows:
             self._rows = self._rows.contiguous()  # rows first, so that a block of rows is one piece of memory
         sampled = self.mask[:, :1] if equal_rows else self.mask
         self._weights = torch.fft.ifftshift(sampled, (-2, -1)).to(self._rows.real.dtype)
         self._last: Kept | None = None
         self._solved: _Solved | None = None
-        self.__dict__.pop("_preconditioner", None)  # which `restrict` has copied
+        self.__dict__.pop("preconditioner", None)  # which `restrict` has copied
 
     @property
     def maps(self) -> Tensor:
@@ -157,8 +161,8 @@ class SenseOperator(Operator):
     _forward, _adjoint = forward, adjoint  # both take any leading axes
 
     def _inverse(self, solver: Solver, positive: bool, tolerance: float, accuracy: float, iterations: int) -> Run:
-        if self._turned is not None:
-            inner = self._turned._inverse(solver, positive, tolerance, accuracy, iterations)
+        if self.turned is not None:
+            inner = self.turned._inverse(solver, positive, tolerance, accuracy, iterations)
 
             def turned(rhs: Tensor, damping: float | Tensor, start: Tensor | None) -> Tensor:
                 return _turn(inner(_turn(rhs), damping, None if start is None else _turn(start)))
@@ -175,7 +179,7 @@ class SenseOperator(Operator):
             # Few iterations without a tolerance are wanted for what they leave out: a preconditioner would change that.
             precondition = None
             if tolerance and positive and not self.cartesian_1d:
-                precondition = self._preconditioner.damped(damping)
+                precondition = self.preconditioner.damped(damping)
             known = self._solved if keep and self._solved is not None and self._solved.serves(start, damping) else None
             x, residual = solve_with_residual(
                 self._normal, rhs, damping, iterations=iterations, tolerance=tolerance, accuracy=accuracy,
@@ -188,31 +192,32 @@ class SenseOperator(Operator):
         return run
 
     @cached_property
-    def _preconditioner(self) -> CirculantPreconditioner:
+    def preconditioner(self) -> CirculantPreconditioner:
+        """M⁻¹ near (N + λI)⁻¹, for masks that are not of lines."""
         return CirculantPreconditioner(self.maps, self._weights)
 
     def _affords_factors(self) -> bool:
-        return self.cartesian_1d and factor_bytes(self._blocks, self._rows) <= self._keep
+        return self.cartesian_1d and self.rows.affordable()
+
+    @property
+    def rows(self) -> NormalRows:
+        """N by readout rows, for masks of whole lines along the last axis."""
+        return NormalRows(self._rows, self._weights[:, 0], self._blocks)
 
     @cached_property
     def _blocks(self) -> list[Block]:
         return row_blocks(self._rows, self.support)
 
-    @property
-    def _keep(self) -> int:
-        return _KEEP.get(self._rows.device.type, _CUDA_KEEP)
-
     def _factored(self, damping: float | Tensor) -> Callable[[Tensor], Tensor]:
         """The row solver for this damping: the last one is kept, together with the values it was made for."""
         if self._last is None or not self._last.serves(damping):
             self._last = None  # frees the old factors before the new ones are made
-            solver = RowSolver(self._rows, self._weights[:, 0], damping, keep=self._keep, blocks=self._blocks)
-            self._last = Kept(solver, damping)
+            self._last = Kept(RowSolver(self.rows, damping), damping)
         return self._last.solver
 
     def _normal(self, image: Tensor) -> Tensor:
-        if self._turned is not None:
-            return _turn(self._turned._normal(_turn(image)))
+        if self.turned is not None:
+            return _turn(self.turned._normal(_turn(image)))
         out = torch.zeros_like(image)
         rows, (_, h, c, w) = self._rows, self._rows.shape
         limit = _CHUNK.get(image.device.type, _CUDA_CHUNK)

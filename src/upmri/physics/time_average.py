@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from upmri.physics.operator import Operator
-from upmri.physics.row_solver import RowSolver
+from upmri.physics.row_solver import NormalRows, RowSolver, row_blocks
 from upmri.physics.sense import SenseOperator
 from upmri.physics.solve import conjugate_gradients
 
@@ -44,8 +44,9 @@ def average_image(operator: Operator, adjoint: Tensor, frames: int, damping: flo
     rhs = by_series(adjoint, frames).mean(1)
     if isinstance(operator, SenseOperator) and operator.mask.shape[1] == 1:
         share = by_series(operator.mask[:, 0], frames).to(rhs.real.dtype).mean(1)
-        rows = operator.maps[::frames].transpose(1, 2).contiguous()
-        return RowSolver(rows, torch.fft.ifftshift(share, -1), damping, keep=0)(rhs)
+        maps = operator.maps[::frames].transpose(1, 2).contiguous()
+        rows = NormalRows(maps, torch.fft.ifftshift(share, -1), row_blocks(maps))
+        return RowSolver(rows, damping, keep=False)(rhs)
 
     def normal(image: Tensor) -> Tensor:
         return by_series(operator.normal(to_frames(image, frames)), frames).mean(1)
