@@ -9,7 +9,7 @@ import upmri
 from upmri.core.errors import InputError
 from upmri.physics import maps as module
 from upmri.physics.fourier import fft2c, middle
-from upmri.physics.maps import choose_maps, copy_removed, estimate_maps, found_maps
+from upmri.physics.maps import copy_removed, estimate_maps, found_maps
 
 
 @pytest.fixture(scope="module")
@@ -121,12 +121,12 @@ def test_each_slice_gets_the_way_it_offers(full, joint):
     few[46:51] = True
     kspace = torch.cat([full.kspace * mask, full.kspace * few, 0 * full.kspace])
     scan = upmri.Scan(kspace=kspace)
-    maps, ways = choose_maps(scan.kspace, scan.mask)
-    assert ways == ["joint estimation", "calibration lines", "calibration lines"]
+    found = found_maps(scan.kspace, scan.mask)
+    assert found.ways == ["joint estimation", "calibration lines", "calibration lines"]
     assert joint == [1]
-    assert torch.equal(maps[1], estimate_maps(scan[1]).maps[0])
-    assert not maps[2].any()
-    assert found_maps(scan.kspace, scan.mask).copies == [0.25, 0, 0]
+    assert torch.equal(found.maps[1], estimate_maps(scan[1]).maps[0])
+    assert not found.maps[2].any()
+    assert found.copies == [0.25, 0, 0]
     assert estimate_maps(scan).meta["maps_from"] == "joint estimation, calibration lines"
 
 

@@ -57,8 +57,10 @@ def every_second(mask: Tensor) -> bool:
     return odd != even and bool((near[1:] ^ near[:-1]).all())
 
 
-def without_copy(kspace: Tensor, mask: Tensor, maps: Tensor) -> Tensor:
-    """Maps with the copy removed, Σ|S_c|² = 1 where the given ones are not 0.
+def remove_copy(kspace: Tensor, mask: Tensor, maps: Tensor) -> tuple[Tensor, Tensor]:
+    """Maps with the copy removed, and the share of the copy that was found first, ‖h̄ x̄'‖ / ‖x'‖.
+
+    What is left of the copy grows with this share; the data cannot show it, as they are explained in any case.
 
     Parameters
     ----------
@@ -66,14 +68,11 @@ def without_copy(kspace: Tensor, mask: Tensor, maps: Tensor) -> Tensor:
         (slice, coil, H, W), on one device.
     mask
         Every second line, bool (slice, 1, W).
-    """
-    return remove_copy(kspace, mask, maps)[0]
 
-
-def remove_copy(kspace: Tensor, mask: Tensor, maps: Tensor) -> tuple[Tensor, Tensor]:
-    """:func:`without_copy`, with the share of the copy that was found first, ‖h̄ x̄'‖ / ‖x'‖, (slice,), beside it.
-
-    What is left of the copy grows with this share; the data cannot show it, as they are explained in any case.
+    Returns
+    -------
+    tuple[Tensor, Tensor]
+        Maps (slice, coil, H, W), Σ|S_c|² = 1 where the given ones are not 0, and shares (slice,).
     """
     found = [_slice(*one) for one in zip(kspace.split(1), mask.split(1), maps.split(1), strict=True)]
     return torch.cat([maps for maps, _ in found]), torch.stack([share for _, share in found])

@@ -41,8 +41,8 @@ _DAMPING, _PREDICTION, _ROUNDS = 0.01, 1e-3, 2
 _CALIBRATION = 24
 
 
-def joint_maps(kspace: Tensor, mask: Tensor) -> Tensor:
-    """Coil maps (slice, coil, H, W), Σ|S_c|² = 1 in the object and 0 outside, from all samples near DC.
+def joint_estimate(kspace: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+    """Coil maps from all samples near DC, and the share of the copy that was removed from them last.
 
     The object is assumed to be in the middle of the field of view.
 
@@ -52,14 +52,12 @@ def joint_maps(kspace: Tensor, mask: Tensor) -> Tensor:
         (slice, coil, H, W), on any device; unsampled entries are 0.
     mask
         Sampled positions, bool (slice, 1 or H, W). Every slice has some.
-    """
-    return joint_estimate(kspace, mask)[0]
 
-
-def joint_estimate(kspace: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-    """:func:`joint_maps`, with the share of the copy that was removed from them last, (slice,), beside it.
-
-    It is 0 where no copy is looked for; see :func:`upmri.physics.copies.remove_copy`.
+    Returns
+    -------
+    tuple[Tensor, Tensor]
+        Maps (slice, coil, H, W), Σ|S_c|² = 1 in the object and 0 outside, and shares (slice,), 0 where no copy is
+        looked for; see :func:`upmri.physics.copies.remove_copy`.
     """
     _check(kspace)
     shape: tuple[int, int] = (kspace.shape[-2], kspace.shape[-1])

@@ -39,7 +39,7 @@ def estimate_maps(
 
     From the reference scan, if there is one; else from calibration lines, the fully sampled block around DC, if every
     slice has four of them or more; else, of frames that ``meta`` names, from the average over time, if that has such
-    lines; else jointly with the image, from the undersampled data (:func:`upmri.physics.joint.joint_maps`).
+    lines; else jointly with the image, from the undersampled data (:func:`upmri.physics.joint.joint_estimate`).
 
     Parameters
     ----------
@@ -130,7 +130,7 @@ class FoundMaps:
     copies: list[float]
 
 
-def choose_maps(kspace: Tensor, mask: Tensor, **settings: Any) -> tuple[Tensor, list[Way]]:
+def found_maps(kspace: Tensor, mask: Tensor, **settings: Any) -> FoundMaps:
     """Coil maps from each slice alone, on its device: by calibration lines, or by joint estimation without them.
 
     Parameters
@@ -139,18 +139,7 @@ def choose_maps(kspace: Tensor, mask: Tensor, **settings: Any) -> tuple[Tensor, 
         Data (slice, coil, H, W), and sampled positions, bool (slice, 1 or H, W).
     settings
         Settings of ESPIRiT, as of :func:`upmri.physics.espirit.find_maps`.
-
-    Returns
-    -------
-    tuple[Tensor, list[str]]
-        Maps shaped like the data, 0 in slices without samples, and how they were found, for each slice.
     """
-    found = found_maps(kspace, mask, **settings)
-    return found.maps, found.ways
-
-
-def found_maps(kspace: Tensor, mask: Tensor, **settings: Any) -> FoundMaps:
-    """:func:`choose_maps`, with the share of the copy that was removed from jointly estimated maps beside them."""
     sampled = mask.flatten(1).any(1).cpu()
     if not bool(sampled.any()):
         raise InputError("expected samples; nothing was sampled", field="kspace")

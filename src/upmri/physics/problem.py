@@ -102,7 +102,7 @@ class Problem:
 
         Either all of the scans have coil maps, or none; references likewise.
         Coil maps are those of the scans, or estimates on the device, from the calibration lines of each slice or, where
-        there are none, from all its lines (:func:`upmri.physics.maps.choose_maps`); ``maps_from`` says which, for each
+        there are none, from all its lines (:func:`upmri.physics.maps.found_maps`); ``maps_from`` says which, for each
         slice, and ``maps_copies`` what was removed from them. σ₀ is the scans' own, or an estimate from their lines.
         """
         with stage("copy to the device"):
