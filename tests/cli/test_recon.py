@@ -22,7 +22,7 @@ from upmri.physics.epi import correct_ghosts
 from upmri.physics.fourier import fft1c, ifft2c
 from upmri.weights.files import save_weights, update_card
 
-_FITTED = {"coefficients": [0.0, 0.0, 0.0, 1.0], "quantiles": {"0.9": 1.0}}
+_FITTED = {"coefficients": [0.0, 0.0, 0.0, 1.0, 0.0], "quantiles": {"0.9": 1.0}}
 _MODEL = LineModel((-6.0,) + (0.0,) * 6, 1.0, 0.1, 0.3)
 _BOUNDS = Calibration(_MODEL, (0.0, 9.0, 40), (0.1, 99.0), (1e-6, 1.0), {"0.9": 1.0}, _FITTED, _FITTED)
 

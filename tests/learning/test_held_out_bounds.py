@@ -204,23 +204,6 @@ def test_the_card_gives_back_the_calibration(calibration):
     assert made[0] == pytest.approx(made[1], abs=1e-3)
 
 
-def test_an_older_card_has_the_predictors_of_missing_lines(calibration):
-    """Four coefficients, from before the noise of acquired lines was a predictor: as if that had the coefficient 0."""
-    entry, same = calibration.card(), calibration.card()
-    for name in ("psnr", "ssim"):
-        coefficients = entry[name]["coefficients"]
-        assert len(coefficients) == 5
-        same[name] = same[name] | {"coefficients": [*coefficients[:4], 0.0]}
-        entry[name] = entry[name] | {"coefficients": coefficients[:4]}
-    problem = scene(5001)
-    old, new = (
-        bound_slices(Calibration.from_card({"bounds": one}, "weights"), sense, problem, sense(problem), 0.9)
-        for one in (entry, same)
-    )
-    assert old.psnr[0] is not None
-    assert (old.psnr, old.ssim) == (new.psnr, new.ssim)
-
-
 def test_a_card_without_bounds_says_what_to_do():
     with pytest.raises(InputError, match="brain has no calibrated bounds; `upmri train` adds them") as caught:
         Calibration.from_card({}, "brain")
@@ -240,6 +223,7 @@ def test_a_card_without_bounds_says_what_to_do():
         {"ssim": [1]},
         {"unknowns": [1.0]},
         {"psnr": {"coefficients": [1.0], "quantiles": {"0.9": 1.0}}},
+        {"psnr": {"coefficients": [1.0] * 4, "quantiles": {"0.9": 1.0}}},
         {"psnr": {"coefficients": [1.0] * 6, "quantiles": {"0.9": 1.0}}},
         {"pixels": {"0.9": None}},
     ],

@@ -31,8 +31,8 @@ CALIBRATION = Calibration(
     unknowns=(0.5, 20.0),
     noise=(0.001, 0.2),
     lines=LEVELS,
-    psnr={"coefficients": [0.0, 0.0, 0.0, 1.0], "quantiles": LEVELS},
-    ssim={"coefficients": [0.0, 0.0, 0.0, 1.0], "quantiles": LEVELS},
+    psnr={"coefficients": [0.0, 0.0, 0.0, 1.0, 0.0], "quantiles": LEVELS},
+    ssim={"coefficients": [0.0, 0.0, 0.0, 1.0, 0.0], "quantiles": LEVELS},
     pixels=LEVELS,
     slices=(40, 40),
 )

@@ -100,7 +100,7 @@ def test_weights_adapted_to_the_first_frame_serve_the_others(ask, frame, monkeyp
 
 def test_bounds_are_part_of_the_answer(ask, frame, tmp_path):
     xml, heads, bodies = frame
-    fitted = {"coefficients": [0.0, 0.0, 0.0, 1.0], "quantiles": {"0.9": 1.0}}
+    fitted = {"coefficients": [0.0, 0.0, 0.0, 1.0, 0.0], "quantiles": {"0.9": 1.0}}
     model = LineModel((-6.0,) + (0.0,) * 6, 1.0, 0.1, 0.3)
     known = Calibration(model, (0.0, 99.0, 40), (0.01, 99.0), (1e-6, 9.0), {"0.9": 1.0}, fitted, fitted)
     weights = update_card(find_weights("brain"), tmp_path / "bounded.safetensors", bounds=known.card())

@@ -37,8 +37,7 @@ FEWEST = 4
 _RANGE, _SLACK = 2.576, 0.1
 # Smallest 1 − SSIM, and mean squared error relative to the peak: below is rounding.
 _LEAST = 1e-6
-# Numbers of predictors of PSNR and SSIM: cards of earlier versions lack the last one, with the noise of acquired lines.
-_PREDICTORS = (4, 5)
+_PREDICTORS = 5  # of PSNR, and of SSIM
 
 
 @dataclass(frozen=True)
@@ -107,7 +106,7 @@ class Calibration:
         if not all(math.isfinite(number) for number in (*scores, *model, *rest)):
             raise ValueError("expected finite numbers")
         sizes = [len(self.level), len(self.unknowns), len(self.noise)]
-        known = all(len(part["coefficients"]) in _PREDICTORS for part in fitted)
+        known = all(len(part["coefficients"]) == _PREDICTORS for part in fitted)
         if sizes != [3, 2, 2] or not known or min(*model[-3:], *self.level[1:], *self.unknowns) <= 0:
             raise ValueError("expected other sizes, and deviations above 0")
 
@@ -259,5 +258,5 @@ def _limit(fitted: Mapping[str, Any], key: str, predictors: Sequence[float] | Te
     quantile = fitted.get("quantiles", {}).get(key)
     if quantile is None:
         return None
-    pairs = zip(fitted["coefficients"], torch.as_tensor(predictors).tolist(), strict=False)  # older cards have fewer
+    pairs = zip(fitted["coefficients"], torch.as_tensor(predictors).tolist(), strict=True)
     return sum(coefficient * value for coefficient, value in pairs) - quantile
