@@ -82,10 +82,9 @@ def curves(
     path: str | Path,
     *,
     xlabel: str,
-    ylabel: str = "PSNR (dB)",
     log: bool = False,
 ) -> Path:
-    """Draw means over a setting, with the standard error of each mean, in one or more panels.
+    """Draw means of PSNR in dB over a setting, with the standard error of each mean, in one or more panels.
 
     A series has the same colour in all panels.
 
@@ -95,8 +94,8 @@ def curves(
         Title → series → setting → values.
     path
         File to write: ``.pdf``, ``.svg`` or ``.png``. An existing file is replaced.
-    xlabel, ylabel
-        Labels of the setting and of the values.
+    xlabel
+        Label of the setting.
     log
         Whether the setting's axis is logarithmic.
     """
@@ -123,7 +122,7 @@ def curves(
             axes.minorticks_off()
         axes.set_xlabel(xlabel)
 
-    return _save(list(panels), draw, path, ylabel, series)
+    return _save(list(panels), draw, path, "PSNR (dB)", series)
 
 
 def _save(

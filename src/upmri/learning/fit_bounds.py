@@ -59,9 +59,7 @@ class MeasuredSlice:
     pixels: Tensor | None = None
 
 
-def fit_bounds(
-    reconstruct: Reconstruct, problems: Iterable[Problem], deviations: Deviations | None = None
-) -> dict[str, Any]:
+def fit_bounds(reconstruct: Reconstruct, problems: Iterable[Problem]) -> dict[str, Any]:
     """Return ``{"bounds": entry of a card}``, fitted on scans; nothing if there are too few slices of whole lines.
 
     Parameters
@@ -69,11 +67,9 @@ def fit_bounds(
     reconstruct
         Reconstruction of a problem with any number of slices.
     problems
-        Scans of whole lines. Those with a reference calibrate PSNR, SSIM and pixels, too; lines need none.
-    deviations
-        Standard deviation of images, to calibrate intervals of pixels.
+        Scans of whole lines. Those with a reference calibrate PSNR and SSIM, too; lines need none.
     """
-    measured = [one for problem in problems for one in measure_slices(reconstruct, problem, deviations)]
+    measured = [one for problem in problems for one in measure_slices(reconstruct, problem)]
     return {"bounds": calibrate(measured).card()} if len(measured) >= LEAST else {}
 
 

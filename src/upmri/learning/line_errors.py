@@ -58,8 +58,10 @@ class SliceLines:
     samples: int
 
 
-def measure_lines(reconstruct: Reconstruct, problem: Problem, image: Tensor, turns: int = TURNS) -> list[SliceLines]:
+def measure_lines(reconstruct: Reconstruct, problem: Problem, image: Tensor) -> list[SliceLines]:
     """Hold out every line outside the calibration region once, and compare it with its prediction.
+
+    The lines are divided at random into :data:`TURNS` parts, always in the same way.
 
     Parameters
     ----------
@@ -68,8 +70,6 @@ def measure_lines(reconstruct: Reconstruct, problem: Problem, image: Tensor, tur
     problem, image
         Problem with a :class:`~upmri.physics.sense.SenseOperator` of whole lines, and its reconstruction from all
         lines, (slice, H, W).
-    turns
-        Parts into which the lines are divided at random, always in the same way.
     """
     operator = problem.operator
     assert isinstance(operator, SenseOperator)  # noqa: S101  the caller has checked it
@@ -79,7 +79,7 @@ def measure_lines(reconstruct: Reconstruct, problem: Problem, image: Tensor, tur
     measured = ifft1c(problem.kspace, -2)  # a sum over the readout is the same in the image's rows
     errors: list[list[Tensor]] = [[] for _ in range(count)]
     features: list[list[Tensor]] = [[] for _ in range(count)]
-    for test in HeldOut.in_turn(problem.with_seeds(0), turns):
+    for test in HeldOut.in_turn(problem.with_seeds(0), TURNS):
         predicted = fft1c(maps * reconstruct(test.inputs)[:, None])
         error = ((predicted - measured).abs().square().sum((1, 2)) / samples).double().cpu().clamp_min(_LEAST)
         known = _features(predicted, test.inputs, noise)

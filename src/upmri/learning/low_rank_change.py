@@ -11,8 +11,8 @@ from torch import Tensor
 class LowRankChange:
     """Factors B and A whose product changes each kernel, a matrix (outputs, inputs · kernel): W = W₀ + B A.
 
-    A is random and B is 0 at first, so that nothing is changed. With the gradient G in W, those in the factors are
-    G Aᵀ and Bᵀ G.
+    A is random, always the same, and B is 0 at first, so that nothing is changed. With the gradient G in W, those in
+    the factors are G Aᵀ and Bᵀ G.
 
     Parameters
     ----------
@@ -20,12 +20,10 @@ class LowRankChange:
         Weights of convolutions. They are written in place.
     rank
         Rank of the changes.
-    seed
-        Random seed for A.
     """
 
-    def __init__(self, kernels: Sequence[Tensor], rank: int, seed: int = 0) -> None:
-        generator = torch.Generator().manual_seed(seed)
+    def __init__(self, kernels: Sequence[Tensor], rank: int) -> None:
+        generator = torch.Generator().manual_seed(0)
         self._kernels = list(kernels)
         self._given = [kernel.detach().flatten(1).clone() for kernel in kernels]
         self._left = [given.new_zeros(len(given), rank) for given in self._given]

@@ -119,9 +119,7 @@ class Upmri(Learned):
         """Most steps of adaptation, given or usual."""
         return AdaptationPlan.steps if self.adapt_steps is None else self.adapt_steps
 
-    def adapted(
-        self, problem: Problem, report: Callable[[float], None] = lambda _: None, plan: AdaptationPlan | None = None
-    ) -> tuple[Upmri, Adapted]:
+    def adapted(self, problem: Problem, report: Callable[[float], None] = lambda _: None) -> tuple[Upmri, Adapted]:
         """Return the method with weights adapted to a problem, in which ``adapt`` is done, and what that brought.
 
         Parameters
@@ -130,13 +128,11 @@ class Upmri(Learned):
             Slices to adapt to.
         report
             Function that is called after every step, with the largest gain on held-out lines so far, in dB.
-        plan
-            Settings other than the usual ones.
         """
         prior, objective = self.prior, self.prior.objective
         assert isinstance(objective, UpmriObjective)  # noqa: S101  `prior` has checked it
         loss = replace(objective, path_every=0, supervised=False, split=ADAPTATION_SPLIT).loss
-        plan = plan or AdaptationPlan.for_device(problem.device, self.most_adapt_steps)
+        plan = AdaptationPlan.for_device(problem.device, self.most_adapt_steps)
         made = adapt_to(problem, prior.network, loss, mean_image, plan, report)
         mirrors = self.mirrors or (made.steps > 0 and isinstance(problem.operator, SenseOperator))
         model = prior.with_network(made.network)

@@ -17,18 +17,16 @@ _TOGETHER = 8
 
 
 class ConvNormReLU(nn.Sequential):
-    """Convolution, group norm and ReLU: (batch, inputs, H, W) → (batch, outputs, H, W).
+    """Convolution with 3×3 pixels, group norm and ReLU: (batch, inputs, H, W) → (batch, outputs, H, W).
 
     Parameters
     ----------
     inputs, outputs
         Number of input and output channels.
-    size
-        Width of the convolution, an odd number of pixels.
     """
 
-    def __init__(self, inputs: int, outputs: int, size: int = 3) -> None:
-        super().__init__(Convolution(inputs, outputs, size), group_norm(outputs), nn.ReLU())
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__(Convolution(inputs, outputs, 3), group_norm(outputs), nn.ReLU())
 
     def forward(self, x: Tensor) -> Tensor:
         """Output of the three layers."""
