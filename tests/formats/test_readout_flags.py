@@ -8,7 +8,7 @@ import ismrmrd
 import numpy as np
 import pytest
 
-from upmri.formats.readout_flags import Use, calibration_is_separate, classify, classify_all
+from upmri.formats.readout_flags import calibration_is_separate, classify, classify_all
 
 NOISE = ismrmrd.ACQ_IS_NOISE_MEASUREMENT
 CALIBRATION = ismrmrd.ACQ_IS_PARALLEL_CALIBRATION
@@ -22,31 +22,29 @@ def bits(*flags: int) -> int:
 
 
 @pytest.mark.parametrize(
-    ("flags", "use", "reason"),
+    ("flags", "noise", "in_image", "reason"),
     [
-        ((), Use.IMAGING, ""),
-        ((ismrmrd.ACQ_USER1, ismrmrd.ACQ_FIRST_IN_SLICE), Use.IMAGING, ""),
-        ((CALIBRATION,), Use.CALIBRATION, ""),
-        ((BOTH,), Use.CALIBRATION_AND_IMAGING, ""),
-        ((CALIBRATION, BOTH), Use.CALIBRATION_AND_IMAGING, ""),
-        ((NOISE,), Use.NOISE, ""),
-        ((NOISE, CALIBRATION, NAVIGATION), Use.NOISE, ""),
-        ((NAVIGATION,), Use.LEFT_OUT, "navigation"),
-        ((NAVIGATION, PHASE_CORRECTION), Use.LEFT_OUT, "navigation"),
-        ((PHASE_CORRECTION, CALIBRATION), Use.LEFT_OUT, "phase correction"),
-        ((ismrmrd.ACQ_IS_HPFEEDBACK_DATA,), Use.LEFT_OUT, "feedback"),
-        ((ismrmrd.ACQ_IS_RTFEEDBACK_DATA,), Use.LEFT_OUT, "feedback"),
-        ((ismrmrd.ACQ_IS_DUMMYSCAN_DATA,), Use.LEFT_OUT, "dummy"),
-        ((ismrmrd.ACQ_IS_SURFACECOILCORRECTIONSCAN_DATA,), Use.LEFT_OUT, "surface coil correction"),
-        ((ismrmrd.ACQ_IS_PHASE_STABILIZATION_REFERENCE,), Use.LEFT_OUT, "phase stabilisation"),
-        ((ismrmrd.ACQ_IS_PHASE_STABILIZATION,), Use.LEFT_OUT, "phase stabilisation"),
+        ((), False, True, ""),
+        ((ismrmrd.ACQ_USER1, ismrmrd.ACQ_FIRST_IN_SLICE), False, True, ""),
+        ((CALIBRATION,), False, True, ""),
+        ((BOTH,), False, True, ""),
+        ((CALIBRATION, BOTH), False, True, ""),
+        ((NOISE,), True, False, ""),
+        ((NOISE, CALIBRATION, NAVIGATION), True, False, ""),
+        ((NAVIGATION,), False, False, "navigation"),
+        ((NAVIGATION, PHASE_CORRECTION), False, False, "navigation"),
+        ((PHASE_CORRECTION, CALIBRATION), False, False, "phase correction"),
+        ((ismrmrd.ACQ_IS_HPFEEDBACK_DATA,), False, False, "feedback"),
+        ((ismrmrd.ACQ_IS_RTFEEDBACK_DATA,), False, False, "feedback"),
+        ((ismrmrd.ACQ_IS_DUMMYSCAN_DATA,), False, False, "dummy"),
+        ((ismrmrd.ACQ_IS_SURFACECOILCORRECTIONSCAN_DATA,), False, False, "surface coil correction"),
+        ((ismrmrd.ACQ_IS_PHASE_STABILIZATION_REFERENCE,), False, False, "phase stabilisation"),
+        ((ismrmrd.ACQ_IS_PHASE_STABILIZATION,), False, False, "phase stabilisation"),
     ],
 )
-def test_what_a_readout_is_used_for(flags, use, reason):
+def test_what_a_readout_is_used_for(flags, noise, in_image, reason):
     found = classify(bits(*flags))
-    assert (found.use, found.reason) == (use, reason)
-    assert found.noise == (use is Use.NOISE)
-    assert found.in_image == (use not in (Use.NOISE, Use.LEFT_OUT))
+    assert (found.noise, found.in_image, found.reason) == (noise, in_image, reason)
     assert found.calibration_only == (CALIBRATION in flags and BOTH not in flags)
 
 

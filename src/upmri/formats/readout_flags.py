@@ -5,31 +5,18 @@ noise                     a noise measurement, whatever else is flagged
 left out                  navigation, feedback, dummy, surface coil correction, phase stabilisation: not used for
                           the image; phase correction, which is used for echo-planar readouts alone
 calibration               for calibration only
-calibration and imaging   for both; treated as imaging
-imaging                   everything else
+imaging                   everything else, also what is for calibration and imaging
 ========================  ==================================================================================
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum
 from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-
-
-class Use(Enum):
-    """What a readout is used for."""
-
-    NOISE = "noise"
-    LEFT_OUT = "left out"
-    CALIBRATION = "calibration"
-    CALIBRATION_AND_IMAGING = "calibration and imaging"
-    IMAGING = "imaging"
-
 
 # Readouts that are left out, by the name of ismrmrd's constant. Where several apply, the first is the reason given.
 _LEFT_OUT = {
@@ -59,8 +46,10 @@ class ReadoutFlags:
 
     Parameters
     ----------
-    use
-        What the readout is used for.
+    noise
+        Whether it is a noise measurement.
+    in_image
+        Whether it belongs to the image or to its calibration.
     reason
         Why it is left out, "" if it is not.
     calibration_only
@@ -73,7 +62,8 @@ class ReadoutFlags:
         Whether it ends its slice, its repetition or the measurement. That holds for readouts that are left out, too.
     """
 
-    use: Use
+    noise: bool
+    in_image: bool
     reason: str = ""
     calibration_only: bool = False
     reverse: bool = False
@@ -81,16 +71,6 @@ class ReadoutFlags:
     last_in_slice: bool = False
     last_in_repetition: bool = False
     last_in_measurement: bool = False
-
-    @property
-    def noise(self) -> bool:
-        """Whether it is a noise measurement."""
-        return self.use is Use.NOISE
-
-    @property
-    def in_image(self) -> bool:
-        """Whether it belongs to the image or to its calibration."""
-        return self.use not in (Use.NOISE, Use.LEFT_OUT)
 
 
 def classify(flags: int) -> ReadoutFlags:
@@ -142,21 +122,15 @@ def _classify(flags: int) -> ReadoutFlags:
     def has(name: str) -> bool:
         return bool(flags & bits[name])
 
-    reason = next((reason for name, reason in _LEFT_OUT.items() if has(name)), "")
-    if has("ACQ_IS_NOISE_MEASUREMENT"):
-        use, reason = Use.NOISE, ""
-    elif reason:
-        use = Use.LEFT_OUT
-    elif has("ACQ_IS_PARALLEL_CALIBRATION_AND_IMAGING"):
-        use = Use.CALIBRATION_AND_IMAGING
-    else:
-        use = Use.CALIBRATION if has("ACQ_IS_PARALLEL_CALIBRATION") else Use.IMAGING
+    noise = has("ACQ_IS_NOISE_MEASUREMENT")
+    reason = "" if noise else next((reason for name, reason in _LEFT_OUT.items() if has(name)), "")
     return ReadoutFlags(
-        use,
+        noise,
+        not (noise or reason),
         reason,
-        calibration_only=(has("ACQ_IS_PARALLEL_CALIBRATION") and not has("ACQ_IS_PARALLEL_CALIBRATION_AND_IMAGING")),
+        calibration_only=has("ACQ_IS_PARALLEL_CALIBRATION") and not has("ACQ_IS_PARALLEL_CALIBRATION_AND_IMAGING"),
         reverse=has("ACQ_IS_REVERSE"),
-        phase_correction=use is not Use.NOISE and has("ACQ_IS_PHASECORR_DATA"),
+        phase_correction=not noise and has("ACQ_IS_PHASECORR_DATA"),
         last_in_slice=has("ACQ_LAST_IN_SLICE"),
         last_in_repetition=has("ACQ_LAST_IN_REPETITION"),
         last_in_measurement=has("ACQ_LAST_IN_MEASUREMENT"),
