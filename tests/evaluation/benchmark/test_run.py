@@ -2,6 +2,7 @@
 
 import json
 import os
+import pickle
 import random
 import shutil
 import signal
@@ -85,10 +86,16 @@ def test_what_is_done_is_not_done_again(once, tmp_path, monkeypatch):
     assert results(tmp_path / "once") == rows
 
 
+def as_sent(value):
+    """What another process gets."""
+    return pickle.loads(pickle.dumps(value))
+
+
 @pytest.mark.parametrize("spread", [False, True])
 def test_scans_that_changed_are_computed_again(write, heads, tmp_path, spread):
     """As in a fresh folder; and what is set back is not computed again."""
-    run = partial(spread_benchmark, run=lambda jobs: ((job, job()) for job in jobs)) if spread else run_benchmark
+    by_others = partial(spread_benchmark, run=lambda jobs: ((job, as_sent(job())) for job in jobs))
+    run = by_others if spread else run_benchmark
     quiet, loud = (
         read_config(
             write(

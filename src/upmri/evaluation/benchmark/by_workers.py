@@ -5,50 +5,15 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-from numpy.typing import NDArray
 
 from upmri.core.errors import InputError
 from upmri.core.progress import bar
 from upmri.evaluation.benchmark import cases
 from upmri.evaluation.benchmark.plan import BenchmarkConfig
-from upmri.evaluation.benchmark.run import Variant, lacking, of_task, open_store, reconstruct_task
+from upmri.evaluation.benchmark.run import Step, Variant, lacking, of_task, open_store, reconstruct_task
 from upmri.evaluation.benchmark.store import Store
-
-
-@dataclass
-class Results:
-    """Results in the making; :meth:`store` puts them into a database."""
-
-    calls: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = field(default_factory=list)
-
-    def add_scan(self, key: str, **facts: Any) -> None:
-        """Keep the facts about a scan."""
-        self.calls.append(("add_scan", (key,), facts))
-
-    def put_picture(self, scan: str, what: str, image: NDArray[Any]) -> None:
-        """Keep an image of a scan."""
-        self.calls.append(("put_picture", (scan, what, image), {}))
-
-    def put(
-        self,
-        scan: str,
-        variant: str,
-        scores: dict[str, float],
-        seconds: float,
-        settings: Any,
-        image: NDArray[Any] | None = None,
-    ) -> None:
-        """Keep a result."""
-        self.calls.append(("put", (scan, variant, scores, seconds, settings, image), {}))
-
-    def store(self, database: Store) -> None:
-        """Store all."""
-        for name, values, facts in self.calls:
-            getattr(database, name)(*values, **facts)
 
 
 @dataclass(frozen=True)
@@ -62,14 +27,12 @@ class Job:
     device: str
     keep: bool
 
-    def __call__(self) -> Results:
-        """Reconstruct."""
-        made = Results()
-        reconstruct_task(made, self.task, self.scan, self.missing, self.seed, self.device, keep=self.keep)
-        return made
+    def __call__(self) -> list[Step]:
+        """Reconstruct; return what stores the results."""
+        return list(reconstruct_task(self.task, self.scan, self.missing, self.seed, self.device, keep=self.keep))
 
 
-Run = Callable[[deque[Job]], Iterator[tuple[Job, Results | BaseException]]]
+Run = Callable[[deque[Job]], Iterator[tuple[Job, list[Step] | BaseException]]]
 """Does jobs in some order; yields each with its results, or the error that it ended in."""
 
 
@@ -94,8 +57,9 @@ def spread_benchmark(
         )
         with bar("benchmark", len(jobs), shown=progress) as advance:
             for job, result in run(jobs):
-                if isinstance(result, Results):
-                    result.store(store)
+                if isinstance(result, list):
+                    for step in result:
+                        step(store)
                 elif isinstance(result, InputError):
                     errors.append(of_task(result, job.task))
                 else:

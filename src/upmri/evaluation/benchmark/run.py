@@ -6,13 +6,13 @@ import hashlib
 import json
 import os
 import platform
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
-from numpy.typing import NDArray
 
 from upmri.core.errors import InputError
 from upmri.core.progress import bar
@@ -64,7 +64,8 @@ def run_benchmark(config: BenchmarkConfig, folder: Path, *, device: str = "auto"
             with store.claim(scan) as mine:
                 try:
                     if mine and (missing := lacking(store, scan, wanted)):
-                        reconstruct_task(store, task, scan, missing, config.seed, device, keep=task.key in kept)
+                        for step in reconstruct_task(task, scan, missing, config.seed, device, keep=task.key in kept):
+                            step(store)
                 except InputError as error:
                     raise of_task(error, task) from error
             advance()
@@ -122,45 +123,35 @@ def versions() -> dict[str, str]:
     return {"upmri": __version__, "torch": torch.__version__, "python": platform.python_version()}
 
 
-class Sink(Protocol):
-    """What takes results: a :class:`~upmri.evaluation.benchmark.store.Store`, or a list that is stored later."""
-
-    def add_scan(self, key: str, **facts: Any) -> None:
-        """Take the facts about a scan."""
-
-    def put_picture(self, scan: str, what: str, image: NDArray[Any]) -> None:
-        """Take an image of a scan, such as its reference."""
-
-    def put(
-        self,
-        scan: str,
-        variant: str,
-        scores: dict[str, float],
-        seconds: float,
-        settings: Any,
-        image: NDArray[Any] | None = None,
-    ) -> None:
-        """Take a result and, if given, its image."""
+Step = Callable[[Store], None]
+"""Stores the facts about a scan, one of its images, or a result; it can be sent from one process to another."""
 
 
 def reconstruct_task(
-    store: Sink, task: cases.Task, name: str, missing: Sequence[Variant], seed: int, device: str, *, keep: bool
-) -> None:
-    """Reconstruct a scan, ``name`` in the database, with the variants that it lacks; ``keep``: with its images."""
+    task: cases.Task, name: str, missing: Sequence[Variant], seed: int, device: str, *, keep: bool
+) -> Iterator[Step]:
+    """Reconstruct a scan, ``name`` in the database, with the variants that it lacks; ``keep``: with its images.
+
+    Each result is yielded as soon as it is there.
+    """
     scan = task.make()
     assert scan.reference is not None  # noqa: S101
-    store.add_scan(
-        name, grp=task.group.name, person=task.slice.person, name=task.slice.name, slice=task.slice.index,
-        acceleration=task.acceleration, true_acceleration=scan.acceleration, maps=task.maps,
+    yield partial(
+        Store.add_scan, key=name, grp=task.group.name, person=task.slice.person, name=task.slice.name,
+        slice=task.slice.index, acceleration=task.acceleration, true_acceleration=scan.acceleration, maps=task.maps,
     )  # fmt: skip
     top = scan.reference.abs().max()
     if keep:
-        store.put_picture(name, TRUTH, (scan.reference / top)[0].numpy())
+        yield partial(Store.put_picture, scan=name, what=TRUTH, image=(scan.reference / top)[0].numpy())
     for variant in missing:
         given = _given(scan, task, variant.entry)
         rec = reconstruct(given, variant.entry.method, seed=seed, device=device, **expanded(variant.entry.settings))
         image = (rec.image / top)[0].numpy() if keep else None
-        store.put(name, variant.key, evaluate(rec.image, scan.reference), rec.seconds, rec.settings, image)
+        scores = evaluate(rec.image, scan.reference)
+        yield partial(
+            Store.put, scan=name, variant=variant.key, scores=scores,
+            seconds=rec.seconds, settings=rec.settings, image=image,
+        )  # fmt: skip
 
 
 def _given(scan: Scan, task: cases.Task, entry: Entry) -> Scan:
