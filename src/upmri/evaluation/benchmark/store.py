@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from upmri.core.errors import InputError
+from upmri.formats.leftovers import runs
 
 # Seconds after which a claim of another machine is taken to be lost.
 _LOST = 3600
@@ -193,15 +194,7 @@ class Store:
     def _lost(self, host: str, process: int, since: float) -> bool:
         if (host, process) == self._me:
             return True  # from an earlier process with the same number
-        if host != self._me[0]:
-            return time.time() - since > _LOST
-        try:
-            os.kill(process, 0)
-        except ProcessLookupError:
-            return True
-        except PermissionError:
-            return False
-        return False
+        return not runs(process) if host == self._me[0] else time.time() - since > _LOST
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
