@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from upmri.core.errors import InputError
+from upmri.core.errors import InputError, as_input_error, first_of
 
 
 @pytest.mark.parametrize(
@@ -44,3 +44,11 @@ def test_pickle_keeps_all_parts(kind):
     assert type(copy) is kind
     assert (copy.message, copy.field, copy.path, str(copy)) == ("wrong", "kspace", "a.npy", str(error))
     assert type(error.within(field="x")) is kind
+
+
+def test_the_first_of_some_errors_has_the_number_of_the_others():
+    errors = [InputError("wrong", field="kspace", path="a.npy"), as_input_error(ZeroDivisionError("by 0"))]
+    assert str(errors[1]) == "ZeroDivisionError: by 0"
+    assert as_input_error(errors[0]) is errors[0]
+    assert str(first_of(errors[:1], "slices")) == "a.npy: kspace: wrong"
+    assert str(first_of([*errors, errors[1]], "slices")) == "a.npy: kspace: wrong; 2 other slices failed, too"

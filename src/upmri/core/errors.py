@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from os import PathLike
 from typing import Any
 
@@ -46,6 +47,18 @@ class InputError(ValueError):
         """
         inner = ".".join(part for part in (field, self.field) if part) or None
         return type(self)(self.message, field=inner, path=self.path or path)
+
+
+def as_input_error(error: BaseException) -> InputError:
+    """Return an error as an InputError; the message of another one has its kind."""
+    return error if isinstance(error, InputError) else InputError(f"{type(error).__name__}: {error}")
+
+
+def first_of(errors: Sequence[InputError], what: str) -> InputError:
+    """Return the first of some errors, with the number of the others; ``what`` they are of, such as "slices"."""
+    first = errors[0]
+    more = f"; {len(errors) - 1} other {what} failed, too" if len(errors) > 1 else ""
+    return InputError(f"{first.message}{more}", field=first.field, path=first.path)
 
 
 def _rebuild(kind: type[InputError], message: str, field: str | None, path: str | None) -> InputError:

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from upmri.core.errors import InputError
+from upmri.core.errors import InputError, as_input_error, first_of
 from upmri.core.progress import bar
 from upmri.core.scan import Scan
 from upmri.formats import atomic
@@ -127,13 +127,12 @@ def _spread(run: Run, todo: list[tuple[_Job, Path]], advance: Callable[[], None]
     errors, made = [], []
     for _, found in run(deque(partial(_prepare, pair) for pair in todo)):
         if isinstance(found, BaseException):
-            errors.append(found if isinstance(found, InputError) else InputError(f"{type(found).__name__}: {found}"))
+            errors.append(as_input_error(found))
         else:
             made.append(found)
         advance()
     if errors:
-        more = f"; {len(errors) - 1} other slices failed, too" if len(errors) > 1 else ""
-        raise InputError(f"{errors[0].message}{more}", field=errors[0].field, path=errors[0].path)
+        raise first_of(errors, "slices")
     return made
 
 

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from upmri.core.errors import InputError
+from upmri.core.errors import InputError, as_input_error, first_of
 from upmri.core.progress import bar
 from upmri.evaluation.benchmark import cases
 from upmri.evaluation.benchmark.plan import BenchmarkConfig
@@ -60,12 +60,9 @@ def spread_benchmark(
                 if isinstance(result, list):
                     for step in result:
                         step(store)
-                elif isinstance(result, InputError):
-                    errors.append(of_task(result, job.task))
                 else:
-                    errors.append(of_task(InputError(f"{type(result).__name__}: {result}"), job.task))
+                    errors.append(of_task(as_input_error(result), job.task))
                 advance()
     if errors:
-        more = f"; {len(errors) - 1} other scans failed, too" if len(errors) > 1 else ""
-        raise InputError(f"{errors[0].message}{more}", field=errors[0].field, path=errors[0].path)
+        raise first_of(errors, "scans")
     return store
