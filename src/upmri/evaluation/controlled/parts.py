@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from upmri.core.errors import InputError
-from upmri.evaluation.benchmark.cases import tasks
-from upmri.evaluation.benchmark.present import present_rows
-from upmri.evaluation.benchmark.run import run_benchmark, variants
+from upmri.evaluation.benchmark.run import run_benchmark
+from upmri.evaluation.benchmark.summary import missing
 from upmri.evaluation.controlled.arms import Arm, ControlledConfig
 from upmri.evaluation.controlled.endpoints import write_endpoints
 from upmri.formats import atomic
@@ -228,12 +227,10 @@ def _test(config: ControlledConfig, device: str) -> None:
     """Reconstruct the test scans that no other process has; the last one to end notes that all is done."""
     benchmark = config.benchmark()
     store = run_benchmark(benchmark, Path(benchmark.output), device=device)
-    todo, made = tasks(benchmark), variants(benchmark)
-    wanted = {(task.key, variant.key) for task in todo for variant in made}
-    complete = wanted <= {(row.scan, row.variant) for row in present_rows(store, todo)}
+    left = missing(store, benchmark)
     store.close()
-    if complete:
-        _write(config.folder / "tested.json", {"results": len(wanted)})
+    if not left:
+        _write(config.folder / "tested.json", {"missing": 0})
 
 
 def _report(config: ControlledConfig, _device: str) -> None:
