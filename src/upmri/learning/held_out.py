@@ -65,6 +65,10 @@ class HeldOut:
         """SENSE image of the input lines, (slice, H, W), for comparison."""
         return self.inputs.operator.solve(self.inputs.adjoint, sense_damping(self.inputs.sigma))
 
+    def gain(self, reconstruct: Reconstruct) -> Tensor:
+        """10 log₁₀ of the error of SENSE over that of ``reconstruct``, in dB, (slice,)."""
+        return 10 * (self.error(self.sense()) / self.error(reconstruct(self.inputs))).log10()
+
 
 def gain_over_sense(reconstruct: Reconstruct, problem: Problem, turns: int = 8) -> float:
     """10 log₁₀ of the error of SENSE over that of ``reconstruct``, in dB, on held-out lines of all slices.

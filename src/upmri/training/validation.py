@@ -49,16 +49,11 @@ def validate(
     reconstruct = method(model=prior, **method.validation).reconstruct
     held_out, gains = [], []
     for problem in slices.all(batch):
-        held_out.append(_held_out_gain(reconstruct, problem))
+        held_out.append(HeldOut.draw(problem).gain(reconstruct))
         if problem.reference is not None:
             gains.append(_gain(reconstruct, problem, problem.reference))
     values = {"held_out_gain": round(torch.cat(held_out).mean().item(), 4)}
     return values | ({"gain": round(torch.cat(gains).mean().item(), 4)} if gains else {})
-
-
-def _held_out_gain(reconstruct: Reconstruct, problem: Problem) -> Tensor:
-    test = HeldOut.draw(problem)
-    return 10 * (test.error(test.sense()) / test.error(reconstruct(test.inputs))).log10()
 
 
 def _gain(reconstruct: Reconstruct, problem: Problem, reference: Tensor) -> Tensor:

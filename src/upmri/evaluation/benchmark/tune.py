@@ -157,9 +157,7 @@ def score(method: Method, problems: Sequence[Problem], by: str) -> float:
             assert problem.reference is not None  # noqa: S101  simulated scans have it
             values.append(evaluate(ready.reconstruct(fresh).cpu(), problem.reference.cpu())["psnr"])
         else:
-            test = HeldOut.draw(fresh)
-            gain = test.error(test.sense()) / test.error(ready.reconstruct(test.inputs))
-            values.append(10 * gain.log10().mean().item())
+            values.append(HeldOut.draw(fresh).gain(ready.reconstruct).mean().item())
     return sum(values) / len(values)
 
 
