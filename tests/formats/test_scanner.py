@@ -31,3 +31,5 @@ def test_times_by_axes_and_by_frames():
     assert echo_times({"scanner": scanner, "frames": frames}, 3) == [8, 4, None]
     assert echo_times({"scanner": scanner, "axes": {"slice": 3}}, 3) == [None] * 3  # which echo it is, is not known
     assert echo_times({"scanner": scanner, "frames": [{"slice": 1}]}, 1) == [None]
+    assert echo_times({"scanner": scanner, "frames": [{"echo": 1}, {"echo": 1.0}]}, 2) == [None, None]
+    assert echo_times({"scanner": scanner, "axes": {"echo": 2}}, 4) == [None] * 4  # of other slices

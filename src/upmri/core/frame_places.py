@@ -10,14 +10,21 @@ from typing import Any
 PLACES = ("slice", "readout", "batch")
 
 
+def frames_of(meta: dict[str, Any], count: int) -> list[dict[str, Any]] | None:
+    """Return the number of each of ``count`` slices along each axis, from ``meta["frames"]`` or ``meta["axes"]``.
+
+    None where they do not say it, or are not of ``count`` slices.
+    """
+    frames = _listed(meta, count)
+    return _counted(meta, count) if frames is None else frames
+
+
 def places(meta: dict[str, Any], count: int) -> list[int] | None:
     """Return the place of each slice as a number, from ``meta["axes"]`` or ``meta["frames"]``.
 
     None where they do not say it, where they are not of ``count`` slices, and where no place is seen twice.
     """
-    frames = _listed(meta, count)
-    if frames is None:
-        frames = _counted(meta, count)
+    frames = frames_of(meta, count)
     if frames is None:
         return None
     found = [tuple(frame.get(name) for name in PLACES) for frame in frames]

@@ -14,10 +14,10 @@ A dictionary with those of these entries that are known:
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
+from upmri.core.frame_places import frames_of
 from upmri.core.printable import one_line
 
 _LONGEST = 64  # characters, as in DICOM
@@ -66,25 +66,11 @@ def echo_times(meta: dict[str, Any], count: int) -> list[float | None]:
     times = known_facts(meta).get("echo_time", [])
     if len(times) == 1:
         return [times[0]] * count
-    numbers = _echo_numbers(meta, count)
-    if numbers is None or not times:
+    frames = frames_of(meta, count)
+    numbers: list[Any] = [frame.get("contrast", frame.get("echo")) for frame in frames or ()]
+    if not times or not numbers or not all(type(number) is int for number in numbers):
         return [None] * count
     return [times[number] if 0 <= number < len(times) else None for number in numbers]
-
-
-def _echo_numbers(meta: dict[str, Any], count: int) -> Sequence[int] | None:
-    """Return the number of each slice's echo, from ``meta["frames"]`` or ``meta["axes"]``."""
-    frames, axes = meta.get("frames"), meta.get("axes")
-    if isinstance(frames, list) and len(frames) == count and all(isinstance(frame, dict) for frame in frames):
-        named = [frame.get("contrast", frame.get("echo")) for frame in frames]
-        return [number for number in named if type(number) is int] if all(type(n) is int for n in named) else None
-    if not isinstance(axes, dict) or not all(type(n) is int and n > 0 for n in axes.values()):
-        return None
-    name = next((name for name in ("contrast", "echo") if name in axes), None)
-    if name is None or math.prod(axes.values()) != count:
-        return None
-    faster = math.prod(list(axes.values())[list(axes).index(name) + 1 :])  # slowest axis first
-    return [index // faster % axes[name] for index in range(count)]
 
 
 def _text(value: Any) -> str | None:
