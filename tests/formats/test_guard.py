@@ -156,3 +156,10 @@ def test_too_little_memory_is_the_files_fault_not_a_traceback(tmp_path, scan, mo
         monkeypatch.setattr(source, "_read", exhausted)
         with refused("memory", path=tmp_path / "x.h5"):
             source.read()
+
+
+def test_what_is_too_large_for_single_precision_becomes_infinite():
+    assert guard.single(np.array([1e300 + 0j, 1])).tolist() == [complex(np.inf, 0), 1]
+    assert guard.single(np.array([2.0], ">f8"), np.float32).dtype == np.dtype("=f4")
+    as_it_is = np.zeros(2, np.complex64)
+    assert guard.single(as_it_is) is as_it_is

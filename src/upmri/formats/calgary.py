@@ -25,7 +25,7 @@ from torch import Tensor
 from upmri.core import fields
 from upmri.core.errors import InputError
 from upmri.core.scan import Scan
-from upmri.formats import hdf5
+from upmri.formats import guard, hdf5
 
 READS = "Calgary-Campinas's multi-channel HDF5"
 _SAMPLED = 0.85  # of kz
@@ -55,8 +55,7 @@ class CalgarySource(hdf5.Hdf5Source):
     def _open(self) -> None:
         kspace = hdf5.find_array(self._file, "kspace")
         if kspace is None or 0 in kspace.shape:
-            got = "none" if kspace is None else f"{kspace.dtype} {kspace.shape}"
-            raise InputError(f"expected real (x, ky, kz, 2 · coil), got {got}", field="kspace")
+            raise InputError(f"expected real (x, ky, kz, 2 · coil), got {kspace or 'none'}", field="kspace")
         self._kspace = kspace
         self.slices, *size, channels = kspace.shape
         self.coils, self.matrix = channels // 2, (size[0], size[1])
@@ -70,8 +69,7 @@ class CalgarySource(hdf5.Hdf5Source):
         beyond = torch.zeros(self.matrix[1], dtype=torch.bool)
         for out, row in zip(kspace, wanted, strict=True):
             stored = self._kspace.read(slice(row, row + 1, 1), max_bytes=self.max_bytes)[0]
-            with np.errstate(over="ignore"):  # what is too large becomes infinite, which a Scan refuses
-                pairs = np.ascontiguousarray(stored, dtype=np.float32)
+            pairs = np.ascontiguousarray(guard.single(stored, np.float32))
             plane = torch.view_as_complex(torch.from_numpy(pairs).unflatten(-1, (self.coils, 2)))
             out[:] = plane.movedim(-1, 0) * self._factor
             beyond |= fields.has_samples(out, 0, 1)

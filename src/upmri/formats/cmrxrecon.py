@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from upmri.core.errors import InputError
 from upmri.core.scan import Scan
-from upmri.formats import hdf5
+from upmri.formats import guard, hdf5
 
 READS = "CMRxRecon's multi-coil MATLAB 7.3"
 _MATLAB = b"MATLAB 7.3 MAT-file"
@@ -62,7 +62,7 @@ class CMRxReconSource(hdf5.Hdf5Source):
         shape, dtype = self._kspace.shape, self._kspace.dtype
         if not (_is_complex(dtype) and 3 <= len(shape) <= 5 and 0 not in shape):
             raise InputError(
-                f"expected complex ([frame,] [slice,] coil, ky, kx), got {dtype} {shape}", field=self._kspace.name
+                f"expected complex ([frame,] [slice,] coil, ky, kx), got {self._kspace}", field=self._kspace.name
             )
         self._frames, self._per_frame, self.coils, columns, rows = (1,) * (5 - len(shape)) + shape
         self.slices, self.matrix = self._frames * self._per_frame, (rows, columns)
@@ -117,8 +117,7 @@ def _is_complex(dtype: np.dtype[Any]) -> bool:
 def _fill(out: NDArray[Any], stored: NDArray[Any]) -> None:
     """Copy (slice, coil, ky, kx) to complex (slice, coil, kx, ky)."""
     stored = stored.swapaxes(-1, -2)
-    with np.errstate(over="ignore"):  # what is too large becomes infinite, which a Scan refuses
-        if stored.dtype.fields is None:
-            out[:] = stored
-        else:
-            out.real, out.imag = stored["real"], stored["imag"]
+    if stored.dtype.fields is None:
+        out[:] = guard.single(stored)
+    else:
+        out.real, out.imag = (guard.single(stored[part], np.float32) for part in ("real", "imag"))

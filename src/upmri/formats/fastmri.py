@@ -31,7 +31,7 @@ from torch import Tensor
 from upmri.core import fields
 from upmri.core.errors import InputError
 from upmri.core.scan import Scan
-from upmri.formats import hdf5, text
+from upmri.formats import guard, hdf5, text
 from upmri.formats.mrd_header import Encoding, MrdHeader
 from upmri.physics.fourier import ifft2c, middle, without_oversampling
 
@@ -52,8 +52,7 @@ class FastMRISource(hdf5.Hdf5Source):
     def _open(self) -> None:
         kspace = hdf5.find_array(self._file, "kspace")
         if kspace is None or kspace.dtype.kind != "c" or len(kspace.shape) != 4 or 0 in kspace.shape:
-            got = "none" if kspace is None else f"{kspace.dtype} {kspace.shape}"
-            raise InputError(f"expected complex (slice, coil, readout, phase), got {got}", field="kspace")
+            raise InputError(f"expected complex (slice, coil, readout, phase), got {kspace or 'none'}", field="kspace")
         with self.path.open("rb") as raw:
             xml = text.read_text(self._file, raw, "ismrmrd_header")
             acquisition = text.read_text_attribute(self._file, raw, "acquisition")
@@ -75,10 +74,10 @@ class FastMRISource(hdf5.Hdf5Source):
         self._reference = hdf5.find_array(self._file, "reconstruction_rss")
         self.slice_bytes = kspace.nbytes // self.slices
         if self._reference is not None:
-            kind, shape = self._reference.dtype, self._reference.shape
-            if kind.kind != "f" or len(shape) != 3 or shape[0] != self.slices:
+            shape = self._reference.shape
+            if self._reference.dtype.kind != "f" or len(shape) != 3 or shape[0] != self.slices:
                 raise InputError(
-                    f"expected magnitudes of {self.slices} slices like kspace, got {kind} {shape}",
+                    f"expected magnitudes of {self.slices} slices like kspace, got {self._reference}",
                     field="reconstruction_rss",
                 )
             self.slice_bytes += self._reference.nbytes // self.slices
@@ -91,9 +90,7 @@ class FastMRISource(hdf5.Hdf5Source):
         stored = hdf5.find_array(self._file, "mask")
         if stored is not None:
             if math.prod(stored.shape) != columns or stored.dtype.kind not in "biuf":
-                raise InputError(
-                    f"expected {columns} numbers, one per column, got {stored.dtype} {stored.shape}", field="mask"
-                )
+                raise InputError(f"expected {columns} numbers, one per column, got {stored}", field="mask")
             mask &= torch.from_numpy(stored.read(max_bytes=self.max_bytes).reshape(columns) != 0)
         return mask
 
@@ -102,9 +99,8 @@ class FastMRISource(hdf5.Hdf5Source):
         kspace = torch.empty(len(rows), self.coils, *self.matrix, dtype=torch.complex64)
         stray = torch.zeros(self.matrix[1], dtype=torch.bool)
         for out, row in zip(kspace, rows, strict=True):
-            raw = self._kspace.read(slice(row, row + 1, 1), max_bytes=self.max_bytes)[0]
-            with np.errstate(over="ignore"):  # what is too large becomes infinite, which a Scan refuses
-                raw = torch.from_numpy(raw.astype(np.complex64, copy=False))
+            stored = self._kspace.read(slice(row, row + 1, 1), max_bytes=self.max_bytes)[0]
+            raw = torch.from_numpy(guard.single(stored))
             stray |= fields.has_samples(raw, 0, 1)
             out[:] = without_oversampling(raw, self.matrix[0], -2)
         stray[self._measured] = False
@@ -161,8 +157,7 @@ def _measured(encoding: Encoding, columns: int) -> slice:
 
 def _on_grid(stored: Any, kspace: Tensor) -> Tensor | None:
     """Return the reference (slice, readout, phase) on the grid of k-space; None if it is not of this k-space."""
-    with np.errstate(over="ignore"):
-        stored = torch.from_numpy(stored.astype(np.float32))
+    stored = torch.from_numpy(guard.single(stored, np.float32))
     if stored.shape[1:] == kspace.shape[2:]:
         return stored
     rss = torch.stack([ifft2c(one).abs().square().sum(0).sqrt() for one in kspace])

@@ -15,6 +15,10 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from upmri.core.errors import InputError
 from upmri.core.regular import open_regular
@@ -115,6 +119,12 @@ def check_fold(field: str, declared: int, stored: int) -> None:
         raise InputError(
             f"declares {declared} bytes, more than {_FOLD} times the {stored} that are stored", field=field
         )
+
+
+def single(stored: NDArray[Any], dtype: type[np.inexact[Any]] = np.complex64) -> NDArray[Any]:
+    """Return an array in single precision; what is too large becomes infinite, which a Scan refuses."""
+    with np.errstate(over="ignore"):
+        return stored.astype(dtype, copy=False)
 
 
 def head(path: Path) -> bytes:

@@ -66,6 +66,9 @@ class StoredArray:
     filters: tuple[int, ...]
     dataset: Any
 
+    def __str__(self) -> str:
+        return f"{self.dtype} {self.shape}"
+
     @property
     def nbytes(self) -> int:
         """Size in bytes as the shape declares it; any size, no overflow."""
@@ -81,8 +84,7 @@ class StoredArray:
         guard.check_bytes(self.name, math.prod(map(len, kept)) * self.dtype.itemsize, max_bytes)
         if self.chunks is None:
             with guard.library(self.name):
-                array: NDArray[Any] = self.dataset[part or ()]
-            return array
+                return self.dataset[part or ()]
         whole = self._read_chunks(self.chunks, kept, max_bytes)
         numbers = [axis for axis, at in enumerate(part) if not isinstance(at, slice)]
         return whole.reshape([len(at) for axis, at in enumerate(kept) if axis not in numbers])

@@ -22,7 +22,7 @@ import torch
 from upmri.core import fields
 from upmri.core.errors import InputError
 from upmri.core.scan import Scan
-from upmri.formats import hdf5, text
+from upmri.formats import guard, hdf5, text
 from upmri.formats.mrd_header import MrdHeader
 
 READS = "M4Raw's HDF5"
@@ -51,30 +51,29 @@ class M4RawSource(hdf5.Hdf5Source):
     def _open(self) -> None:
         kspace = hdf5.find_array(self._file, "kspace")
         if kspace is None or kspace.dtype.kind != "c" or 0 in kspace.shape:
-            got = "none" if kspace is None else f"{kspace.dtype} {kspace.shape}"
-            raise InputError(f"expected complex (slice, {_COILS}, {_SIZE}, {_SIZE}), got {got}", field="kspace")
+            raise InputError(
+                f"expected complex (slice, {_COILS}, {_SIZE}, {_SIZE}), got {kspace or 'none'}", field="kspace"
+            )
         self._kspace = kspace
         self.slices, self.coils, *_ = kspace.shape
         self.matrix = (_SIZE, _SIZE)
         self.slice_bytes = kspace.nbytes // self.slices
         self._reference = hdf5.find_array(self._file, "reconstruction_rss")
         if self._reference is not None:
-            kind, shape = self._reference.dtype, self._reference.shape
-            if kind.kind != "f" or shape != (self.slices, _SIZE, _SIZE):
+            right = (self.slices, _SIZE, _SIZE)
+            if self._reference.dtype.kind != "f" or self._reference.shape != right:
                 raise InputError(
-                    f"expected magnitudes {(self.slices, _SIZE, _SIZE)} like kspace, got {kind} {shape}",
-                    field="reconstruction_rss",
+                    f"expected magnitudes {right} like kspace, got {self._reference}", field="reconstruction_rss"
                 )
             self.slice_bytes += self._reference.nbytes // self.slices
         self._meta = self._describe()
 
     def _read(self, keep: slice) -> Scan:
-        with np.errstate(over="ignore"):  # what is too large becomes infinite, which a Scan refuses
-            stored = self._kspace.read(keep, max_bytes=self.max_bytes)
-            kspace = torch.from_numpy(stored.astype(np.complex64, copy=False))
-            reference = None
-            if self._reference is not None:
-                reference = torch.from_numpy(self._reference.read(keep, max_bytes=self.max_bytes).astype(np.float32))
+        kspace = torch.from_numpy(guard.single(self._kspace.read(keep, max_bytes=self.max_bytes)))
+        reference = None
+        if self._reference is not None:
+            stored = self._reference.read(keep, max_bytes=self.max_bytes)
+            reference = torch.from_numpy(guard.single(stored, np.float32))
         lines = fields.has_samples(kspace, 1, 2)
         scan = Scan(
             kspace=kspace,

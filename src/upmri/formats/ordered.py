@@ -113,9 +113,7 @@ class OrderedSource(Source):
         for name, length in reversed(frames.items()):  # the last is the fastest
             frame, numbers[name] = divmod(frame, length)
         index = tuple(numbers.get(name, slice(None)) for name in self._axes.sizes)
-        with np.errstate(over="ignore"):  # what is too large becomes infinite, which a Scan refuses
-            part = self._fetch(index).astype(np.complex64, copy=False)
-        return np.ascontiguousarray(part.transpose(self._turn))
+        return np.ascontiguousarray(guard.single(self._fetch(index)).transpose(self._turn))
 
     def close(self) -> None:
         """Close an HDF5 file."""

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from upmri.core.errors import InputError
 from upmri.core.scan import Scan
-from upmri.formats import hdf5
+from upmri.formats import guard, hdf5
 
 READS = "SKM-TEA's raw-data HDF5"
 _NAMES = ("kspace", "maps", "target")
@@ -61,8 +61,8 @@ class SkmTeaSource(hdf5.Hdf5Source):
         found = hdf5.find_array(self._file, name)
         right = found is not None and found.dtype.kind == "c" and len(found.shape) == 5 and 0 not in found.shape
         if found is None or not right or shape not in (None, found.shape):
-            got = "none" if found is None else f"{found.dtype} {found.shape}"
-            raise InputError(f"expected complex {layout}{'' if shape is None else f', {shape}'}, got {got}", field=name)
+            layout += "" if shape is None else f", {shape}"
+            raise InputError(f"expected complex {layout}, got {found or 'none'}", field=name)
         return found
 
     def _read(self, keep: slice) -> Scan:
@@ -97,5 +97,4 @@ open_source = SkmTeaSource
 
 def _fill(out: NDArray[Any], stored: NDArray[Any]) -> None:
     """Copy (slice, ky, kz, coil) to complex64 (slice, coil, ky, kz)."""
-    with np.errstate(over="ignore"):  # what is too large becomes infinite, which a Scan refuses
-        out[:] = np.moveaxis(stored, -1, 1)
+    out[:] = np.moveaxis(guard.single(stored), -1, 1)
