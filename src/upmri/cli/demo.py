@@ -69,9 +69,9 @@ def run_demo(folder: Path, *, progress: bool) -> list[dict[str, Any]]:
     from upmri.physics.simulate import simulate
 
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"cannot make the folder: {error.strerror}", field="--out", path=folder) from error
+        atomic.make_folder(folder)
+    except InputError as error:
+        raise error.within(field="--out") from error
     rows: list[dict[str, Any]] = []
     one_frame = [name for name in method_names() if not find_method(name).dynamic]
     shown = [name for name in one_frame if name == DEFAULT or find_method(name).objective is None]

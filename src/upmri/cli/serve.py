@@ -155,6 +155,7 @@ def stream_scan(
 ) -> None:
     """Send a scan to an MRD server and write the images that come back; by default to SCAN.nii.gz."""
     from upmri import formats
+    from upmri.cli.recon_work import summary
     from upmri.formats import atomic, nifti
     from upmri.formats.file_names import base_name
     from upmri.server import client
@@ -169,16 +170,11 @@ def stream_scan(
         atomic.check_not_input(nifti.std_path(destination), [scan])
     phase = keep_phase or destination.name.lower().endswith((".h5", ".npy", ".cfl"))
     config: dict[str, Any] = {
-        "method": method,
-        "model": model,
-        "steps": steps,
-        "adapt": adapt or None,
-        "damping": damping,
-    }
-    config["token"] = read_token(token_file)
+        "method": method, "model": model, "steps": steps, "adapt": adapt or None, "damping": damping,
+        "mirrors": mirrors or None, "samples": samples, "seed": seed, "complex": phase, "bounds": bounds or None,
+        "token": read_token(token_file),
+    }  # fmt: skip
     progress = ("image ", RECEIVED, WORKING)  # texts that the bar makes needless
-    config |= {"mirrors": mirrors or None, "samples": samples, "seed": seed, "complex": phase}
-    config["bounds"] = bounds or None
     rec = client.stream(
         scan,
         client.address(to),
@@ -193,10 +189,7 @@ def stream_scan(
     )
     rec.save(destination, overwrite=overwrite, complex=keep_phase)
     if as_json:
-        facts = {"scan": str(scan), "out": str(destination), "method": rec.method, "settings": rec.settings}
-        more = {"versions": rec.versions, "slices": len(rec), "seconds": round(rec.seconds, 3)}
-        more |= {} if rec.bounds is None else {"bounds": rec.bounds.summary}
-        typer.echo(json.dumps(facts | more, indent=2))
+        typer.echo(json.dumps(summary(scan, destination, rec), indent=2))
     elif not quiet:
         images = f"{len(rec)} image{'s' * (len(rec) != 1)}"
         console.say(f"{destination}: {images} by {rec.method or method} from {to} in {rec.seconds:.1f} s")
