@@ -26,6 +26,14 @@ def test_it_says_what_is_done_then(run, scan, tmp_path):
     assert planned["acceleration"] == round(scan[1].acceleration, 3)
 
 
+@pytest.mark.parametrize(
+    ("name", "beside"), [("x.h5", []), ("x.dcm", []), ("x.nii", ["x_std.nii"]), ("x.NII.gz", ["x_std.NII.gz"])]
+)
+def test_deviations_have_a_file_of_their_own_in_nifti_alone(run, scan, name, beside):
+    (planned,) = json.loads(run("recon", "scan.h5", "-o", name, "--samples", "2", "--dry-run", "--json").stdout)
+    assert planned["writes"] == [name, *beside]
+
+
 def test_lines(run, scan):
     shown = run("recon", "scan.h5", "--dry-run", "--adapt", "-o", "x.h5", "--device", "cpu").stdout
     for part in (

@@ -108,10 +108,11 @@ class ReconWork:
 
     def files(self, destination: Path) -> list[Path]:
         """Return the files that may be written for a result."""
-        from upmri.formats import nifti
+        from upmri.formats import registry
 
-        deviations = [nifti.std_path(destination)] if self.settings.get("samples") else []
-        return [destination, *deviations, *([self.page(destination)] if self.with_report else [])]
+        deviations = registry.std_path(destination) if self.settings.get("samples") else None
+        page = self.page(destination) if self.with_report else None
+        return [destination, *(path for path in (deviations, page) if path is not None)]
 
     @staticmethod
     def page(destination: Path) -> Path:
@@ -151,17 +152,14 @@ class ReconWork:
         """Refuse files that could not be written, or that are inputs."""
         from upmri import formats
         from upmri.evaluation import report
-        from upmri.formats import atomic, nifti
+        from upmri.formats import atomic
 
-        inputs = [path, *self.inputs]
-        samples = (self.settings.get("samples") or 1) > 1
+        inputs, samples = [path, *self.inputs], bool(self.settings.get("samples"))
         formats.check_target(destination, overwrite=self.overwrite, complex=self.keep_phase, deviations=samples)
-        atomic.check_not_input(destination, inputs)
-        if samples:
-            atomic.check_not_input(nifti.std_path(destination), inputs)
+        for file in self.files(destination):
+            atomic.check_not_input(file, inputs)
         if self.with_report:
             report.check_report(self.page(destination), overwrite=self.overwrite)
-            atomic.check_not_input(self.page(destination), inputs)
 
     def reconstruct(
         self,

@@ -156,7 +156,7 @@ def stream_scan(
     """Send a scan to an MRD server and write the images that come back; by default to SCAN.nii.gz."""
     from upmri import formats
     from upmri.cli.recon_work import summary
-    from upmri.formats import atomic, nifti
+    from upmri.formats import atomic, registry
     from upmri.formats.file_names import base_name
     from upmri.server import client
     from upmri.server.order import read_token
@@ -166,8 +166,8 @@ def stream_scan(
     destination = target or Path(f"{base_name(scan)}.nii.gz")
     formats.check_target(destination, overwrite=overwrite, complex=keep_phase, deviations=samples > 1)
     atomic.check_not_input(destination, [scan])
-    if samples > 1:
-        atomic.check_not_input(nifti.std_path(destination), [scan])
+    if samples > 1 and (beside := registry.std_path(destination)) is not None:
+        atomic.check_not_input(beside, [scan])
     phase = keep_phase or destination.name.lower().endswith((".h5", ".npy", ".cfl"))
     config: dict[str, Any] = {
         "method": method, "model": model, "steps": steps, "adapt": adapt or None, "damping": damping,

@@ -174,7 +174,9 @@ def check_target(
     atomic.check_writable(path, overwrite=overwrite, ours=ours)
     _, kind = registry.written_format(path)
     if deviations and kind.check_std is not None:
-        kind.check_std(path, overwrite)
+        kind.check_std()
+    if deviations and kind.std_path is not None:
+        atomic.check_writable(kind.std_path(path), overwrite=overwrite)
     if not deviations:
         _earlier_std(path, overwrite)
 

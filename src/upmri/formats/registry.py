@@ -54,9 +54,11 @@ class WrittenFormat:
         Given when the format is a folder: whether UPMRI wrote a file that is in it.
     deviations
         Whether standard deviations are written, too.
+    std_path
+        Function of a path that returns the file of standard deviations beside it; None where they are in the file
+        itself.
     check_std
-        Function of a path and ``overwrite`` that refuses standard deviations which could not be written, before a long
-        reconstruction.
+        Function that refuses standard deviations which could not be written, before a long reconstruction.
     earlier_std
         Function of a path that returns the file beside it with the standard deviations of an image that is replaced,
         which is removed if the new image has none; it refuses a file that UPMRI did not write.
@@ -66,7 +68,8 @@ class WrittenFormat:
     complex: Writer | None
     ours: atomic.Ours | None = None
     deviations: bool = False
-    check_std: Callable[[Path, bool], None] | None = None
+    std_path: Callable[[Path], Path] | None = None
+    check_std: Callable[[], object] | None = None
     earlier_std: Callable[[Path], Path | None] | None = None
 
 
@@ -75,17 +78,9 @@ def _write_npy(rec: Reconstruction, path: Path) -> None:
         np.save(file, rec.image.numpy())
 
 
-def _check_nifti(path: Path, overwrite: bool) -> None:
-    atomic.check_writable(nifti.std_path(path), overwrite=overwrite)
-
-
-def _check_dicom(path: Path, overwrite: bool) -> None:  # noqa: ARG001
-    dicom_map.find_highdicom()
-
-
 _NIFTI = WrittenFormat(
     nifti.write_magnitude, nifti.write_complex,
-    deviations=True, check_std=_check_nifti, earlier_std=nifti.earlier_deviations,
+    deviations=True, std_path=nifti.std_path, earlier_std=nifti.earlier_deviations,
 )  # fmt: skip
 _OWN_READERS: tuple[Reader, ...] = (array, native, cmrxrecon, calgary, skmtea, m4raw, fastmri, mrd, twix, bart)
 _OWN_WRITERS = {
@@ -95,7 +90,7 @@ _OWN_WRITERS = {
     ".npy": WrittenFormat(None, _write_npy),
     ".cfl": WrittenFormat(None, cfl.write),
     ".png": WrittenFormat(png.write, None),
-    ".dcm": WrittenFormat(dicom.write, None, dicom.is_ours, deviations=True, check_std=_check_dicom),
+    ".dcm": WrittenFormat(dicom.write, None, dicom.is_ours, deviations=True, check_std=dicom_map.find_highdicom),
 }
 
 _registered: list[Reader] = []  # asked before UPMRI's own
@@ -176,6 +171,12 @@ def written_format(path: Path) -> tuple[str, WrittenFormat]:
             suffix = max(found, key=len)
             return suffix, formats[suffix]
     raise InputError(f"expected a name that ends in {', '.join(written_formats())}", path=path)
+
+
+def std_path(path: Path) -> Path | None:
+    """Return the file of standard deviations that is written beside an image, None where the format has none."""
+    _, kind = written_format(path)
+    return None if kind.std_path is None else kind.std_path(path)
 
 
 @cache
