@@ -123,10 +123,9 @@ def _write_template(path: Path, changes: list[str], quiet: bool) -> None:
 
 def _prepare(settings: TrainConfig, cluster: str | None, quiet: bool) -> None:
     from upmri.cluster.dask_engine import dask_engine
-    from upmri.training.checkpoint import CACHE
     from upmri.training.prepare import prepare
 
-    cache = Path(settings.cache or Path(settings.output) / CACHE).absolute()
+    cache = settings.cache_folder.absolute()
     count = 0
     with nullcontext() if cluster is None else dask_engine(cluster, "cpu") as engine:
         run = None if engine is None else engine.results

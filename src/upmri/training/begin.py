@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import torch
 from torch import nn
 
@@ -12,7 +10,6 @@ from upmri.core.settings import build
 from upmri.methods.base import Objective
 from upmri.methods.learned import Learned
 from upmri.methods.registry import find_method
-from upmri.training.checkpoint import CACHE
 from upmri.training.config import TrainConfig
 from upmri.training.data import Batches, PreparedSlices, ValidationData
 from upmri.training.distributed import Process
@@ -75,19 +72,18 @@ def training_data(
             SimulatedSeries(config.train, process.device),
             None if validation is None else SimulatedSeries(validation, process.device),
         )
-    cache = Path(config.cache or Path(config.output) / CACHE)
     train_: Batches | None = None
     held: PreparedSlices | None = None
     for turn in (True, False):
         if process.leads == turn:
-            files = prepare(config.train, cache, workers=config.workers, progress=progress)
+            files = prepare(config.train, config.cache_folder, workers=config.workers, progress=progress)
             train_ = (
                 RedrawnSlices(config, process, files)
                 if config.train.redraw
                 else PreparedSlices(files, process.device, resident=config.resident)
             )
             if config.validation is not None:
-                files = prepare(config.validation, cache, workers=config.workers, progress=progress)
+                files = prepare(config.validation, config.cache_folder, workers=config.workers, progress=progress)
                 held = PreparedSlices(files, process.device, resident=config.resident)
         process.wait()
     assert train_ is not None  # noqa: S101  one of the turns is this process's

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from upmri.core.errors import InputError
 from upmri.core.legacy import rename_old_keys
 from upmri.formats import atomic
-from upmri.training.config import TrainConfig
+from upmri.training.config import CACHE, TrainConfig
 from upmri.training.muon import moments_of
 
 # Settings that may change when a run is resumed.
@@ -30,8 +30,6 @@ _FREE = {"output", "cache", "workers", "resident", "device", "tensorboard", "log
 # Settings that earlier versions had not, and what these did: with that value they are in no checkpoint.
 _LATER = {"keep": "last", "calibrate": True, "optimiser": "adamw"}
 _LOCK = ".lock"  # stays in a folder that is used
-CACHE = "cache"
-"""Name of the folder in that of a run for its prepared slices, where the configuration names no other."""
 STATE = "checkpoint.safetensors"
 """Name of the checkpoint in the folder of a run."""
 Copies = dict[str, dict[str, Tensor]]

@@ -13,6 +13,9 @@ from upmri.core.errors import InputError
 from upmri.core.settings import build, read_mapping
 from upmri.training.selection import Selection
 
+CACHE = "cache"
+"""Name of the folder in that of a run for its prepared slices, where the configuration names no other."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class DataConfig(Selection):
@@ -168,6 +171,11 @@ class TrainConfig:
         instance = is_dataclass(self.objective) and not isinstance(self.objective, type)
         if not (instance or isinstance(self.objective, dict)):
             raise InputError(f"expected keys and values, got {self.objective!r}", field="objective")
+
+    @property
+    def cache_folder(self) -> Path:
+        """Folder of the prepared slices."""
+        return Path(self.cache) if self.cache else Path(self.output) / CACHE
 
 
 def read_config(source: TrainConfig | Mapping[str, Any] | str | Path, changes: tuple[str, ...] = ()) -> TrainConfig:
