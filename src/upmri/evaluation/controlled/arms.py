@@ -85,7 +85,7 @@ class ControlledConfig:
         U-Net passes of a training, and of each training of the search for a rate: slices times uses of a U-Net, with
         or without gradient, validation apart.
     rates
-        GrowingGrid of learning rates, the same for all arms.
+        Grid of learning rates, the same for all arms.
     seeds
         Seeds of the trainings; that of the search is another one.
     batch, optimiser, warmup_share, weight_decay, ema, clip, precision

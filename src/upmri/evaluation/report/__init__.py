@@ -46,7 +46,7 @@ def write_report(
         The scan they were reconstructed from, or its file: adds the measured k-space, its mask, coil images, coil maps
         and the acceleration.
     slices
-        SliceSelection of the scan that the results show, all when None; as for :func:`upmri.load`.
+        Slices of the scan that the results show, all when None; as for :func:`upmri.load`.
     axes
         Names of the axes of the scan's file, as for :func:`upmri.load`.
     overwrite
