@@ -16,7 +16,6 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
-import os
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -31,6 +30,7 @@ import torch
 from torch import Tensor, nn
 
 import upmri
+from people import data, files
 from provenance import record
 from upmri.core.device import device_name, pick_device
 from upmri.core.memory import keep_freed
@@ -57,19 +57,12 @@ PARTS = ("compare", "cost", "site")
 Row = dict[str, Any]
 
 
-def data() -> Path:
-    """Folder with ``anatomies/`` and ``scans/``."""
-    return Path(os.environ["UPMRI_DATA"])
-
-
 # --- scans ------------------------------------------------------------------------------------------------------------
 
 
 def images(group: str, part: str, size: int | None = None) -> Tensor:
     """All images of the people of one part, (image, H, W), cut in k-space to at most ``size`` pixels a side."""
-    folder = data() / "anatomies" / group
-    people = json.loads((folder.parent / "splits.json").read_text())[group][part]
-    stacks = [torch.from_numpy(np.load(folder / f"{name}.npz")["image"]).float() for name in people]
+    stacks = [torch.from_numpy(np.load(path)["image"]).float() for path in files(group, part)]
     height, width = (min(stack.shape[axis] for stack in stacks) for axis in (1, 2))
     height, width = min(size or height, height), min(size or width, width)
     return torch.cat([lower_resolution(stack, height, width).abs() for stack in stacks]) / 220
@@ -203,9 +196,8 @@ def cost(device: torch.device, options: argparse.Namespace) -> Row:
     for name in ("first slice", "second slice"):
         row[name] = _call(in_vivo("invivo_brain_7ch", 4, FIRST + (name == "second slice")), device, options.most)
     if options.slices > 1:
-        folder = data() / "anatomies" / "brain_flair_ms"
-        person = json.loads((folder.parent / "splits.json").read_text())["brain_flair_ms"]["val"][0]
-        stack = lower_resolution(torch.from_numpy(np.load(folder / f"{person}.npz")["image"]).float(), 256, 216).abs()
+        person = np.load(files("brain_flair_ms", "val")[0])["image"]
+        stack = lower_resolution(torch.from_numpy(person).float(), 256, 216).abs()
         volume = simulated(stack[torch.arange(options.slices) % len(stack)], 8, 4, 0.01, 5)
         row[f"volume of {options.slices}, simulated"] = _call(volume, device, options.most)
     return row

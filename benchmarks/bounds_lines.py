@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import product
@@ -21,6 +20,7 @@ import numpy as np
 
 import upmri
 from ahead import in_processes
+from people import files
 from provenance import record
 from upmri.core.similarity import psnr
 from upmri.physics.espirit import find_maps
@@ -61,9 +61,7 @@ def excess(scan: upmri.Scan, model: str, device: str) -> float | None:
 
 def chosen(group: str, part: str, count: int) -> np.ndarray:
     """Slices spread evenly over the people of a part."""
-    folder = Path(os.environ["UPMRI_DATA"]) / "anatomies"
-    people = json.loads((folder / "splits.json").read_text())[group][part]
-    stack = np.concatenate([np.load(folder / group / f"{name}.npz")["image"] for name in people]) / 220
+    stack = np.concatenate([np.load(path)["image"] for path in files(group, part)]) / 220
     return stack[np.linspace(5, len(stack) - 6, count).astype(int)].astype(np.float32)
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
@@ -24,6 +23,7 @@ from typing import Any
 import torch
 
 import upmri
+from people import data
 from provenance import record
 from upmri.evaluation.benchmark.cases import Task
 from upmri.evaluation.benchmark.plan import Group
@@ -49,8 +49,7 @@ RESULTS = Path(__file__).parent / "results"
 
 def cases(draws: int) -> list[tuple[str, Task]]:
     """Return ``draws`` scans of each kind, 4× and 8× in turn."""
-    data = Path(os.environ["UPMRI_DATA"])
-    measured = [Group(name=name, scans=(str(data / "scans" / f"{name}_kspace.npy"),)) for name in MEASURED]
+    measured = [Group(name=name, scans=(str(data() / "scans" / f"{name}_kspace.npy"),)) for name in MEASURED]
     made = []
     for draw in range(draws):
         group = measured[draw // 4 % len(measured)]
@@ -59,7 +58,7 @@ def cases(draws: int) -> list[tuple[str, Task]]:
         groups = [
             Group(
                 name=name,
-                images=(str(data / "anatomies" / name),),
+                images=(str(data() / "anatomies" / name),),
                 part="val",
                 anatomy=anatomy,
                 limit=-(-draws // len(names)),
@@ -125,11 +124,11 @@ def table(rows: list[dict[str, Any]], way: str) -> str:
 
 def others() -> list[tuple[str, dict[str, Any]]]:
     """Scans without a reference or a draw of lines, and one of 320×320 pixels."""
-    data = Path(os.environ["UPMRI_DATA"]) / "scans"
-    low = upmri.load(data / "brain_16ch_64_kspace.npy")
+    folder = data() / "scans"
+    low = upmri.load(folder / "brain_16ch_64_kspace.npy")
     lines = upmri.physics.masks.random_lines(64, 4, seed=FIRST)
     scans = {
-        "`brain_8ch_poisson`, 230×180, 2-D mask": upmri.load(data / "brain_8ch_poisson_kspace.npy"),
+        "`brain_8ch_poisson`, 230×180, 2-D mask": upmri.load(folder / "brain_8ch_poisson_kspace.npy"),
         "`brain_16ch_64` at 4×": replace(low, kspace=low.kspace * lines, mask=lines[None]),
         "simulated phantom, 320×320, 16 coils, 4×": replace(
             upmri.simulate(image((320, 320)), 16, 4), reference=None, maps=None

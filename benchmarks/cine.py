@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import shutil
 import subprocess
 import tempfile
@@ -26,6 +25,7 @@ import torch
 from torch import Tensor
 
 import upmri
+from people import files
 from provenance import record
 from upmri.evaluation.metrics import psnr, ssim
 from upmri.physics import simulate_series
@@ -56,12 +56,10 @@ HEART = 0.05
 
 def scans(part: str, rate: float, limit: int, rows: int) -> list[upmri.Scan]:
     """Simulate scans of series spread evenly over the people of a part."""
-    folder = Path(os.environ["UPMRI_DATA"]) / "anatomies"
-    people = json.loads((folder / "splits.json").read_text())["cardiac_series"][part]
     found = []
-    for name in people:
-        with np.load(folder / "cardiac_series" / f"{name}.npz") as file:
-            found += [(f"{name}, slice {i}", image) for i, image in enumerate(file["image"])]
+    for path in files("cardiac_series", part):
+        with np.load(path) as file:
+            found += [(f"{path.stem}, slice {i}", image) for i, image in enumerate(file["image"])]
     count = min(limit, len(found)) if limit else len(found)
     made = []
     for k in range(count):

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +22,7 @@ import torch
 from numpy.typing import NDArray
 
 import upmri
+from people import data
 from provenance import record
 from upmri.physics.fourier import ifft2c
 from upmri.physics.simulate import object_support
@@ -69,7 +69,7 @@ def energies(image: torch.Tensor, inside: torch.Tensor) -> tuple[float, float]:
 
 def measure() -> tuple[dict[str, torch.Tensor], dict[str, dict[str, float]]]:
     """The images, and the energies of ghost and background in each."""
-    folder = Path(os.environ["UPMRI_DATA"]) / "scans"
+    folder = data() / "scans"
     scan, reference = (upmri.load(folder / f"phantom_4ch_{name}.dat") for name in ("epi", "epi_nophase"))
     raw, known = (one.kspace[0].numpy().astype(np.complex128) for one in (scan, reference))
     made = {

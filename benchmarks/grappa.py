@@ -10,7 +10,6 @@ kernels are calibrated on. Coil maps and noise level come from the undersampled 
 from __future__ import annotations
 
 import json
-import os
 import sys
 from pathlib import Path
 from statistics import mean
@@ -21,11 +20,11 @@ import torch
 from torch import Tensor
 
 import upmri
+from people import data, files
 from provenance import record
 from upmri.evaluation import evaluate
 from upmri.physics.masks import equispaced, poisson_disc, random_lines
 
-DATA = Path(os.environ["UPMRI_DATA"])
 RESULTS = Path(__file__).parent / "results" / "grappa.json"
 GROUPS = ("brain_t1_stripped", "brain_t2_head", "cardiac_cine")
 SCANS = ("invivo_brain_16ch", "invivo_brain_7ch")
@@ -84,11 +83,10 @@ def table(title: str, parts: list[dict[str, dict[str, float]]]) -> dict[str, Any
 def validation() -> dict[str, Any]:
     """One slice of a validation person of each group, 12 coils, by noise level."""
     found = {}
-    people = json.loads((DATA / "anatomies" / "splits.json").read_text())
     for noise in (0.005, 0.02):
         parts = []
         for group in GROUPS:
-            images = np.load(DATA / "anatomies" / group / f"{people[group]['val'][0]}.npz")["image"]
+            images = np.load(files(group, "val")[0])["image"]
             image = images[len(images) // 2].astype(np.float32) / 220
             full = upmri.simulate(image[None], coils=12, acceleration=1, noise=noise, seed=3)
             assert full.reference is not None
@@ -101,7 +99,7 @@ def real() -> dict[str, Any]:
     """Both brains in vivo, whole lines."""
     found = {}
     for name in SCANS:
-        full = upmri.Scan(kspace=np.load(DATA / "scans" / f"{name}_kspace.npy"))
+        full = upmri.Scan(kspace=np.load(data() / "scans" / f"{name}_kspace.npy"))
         reference = upmri.reconstruct(full, "zero-filled").image
         found[name] = table(f"{name} (in vivo)", [measure(full, reference, only_lines=True)])
     return found

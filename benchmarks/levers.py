@@ -20,6 +20,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import people
 import train_all
 from provenance import record
 from upmri.core.settings import build
@@ -51,7 +52,7 @@ def config_of(name: str, seed: int, given: argparse.Namespace) -> TrainConfig:
     """The training of a variant."""
     changes = VARIANTS[name]
     data: dict[str, Any] = {
-        "images": tuple(f"{os.environ['UPMRI_DATA']}/anatomies/{group}" for group in GROUPS),
+        "images": tuple(str(people.data() / "anatomies" / group) for group in GROUPS),
         "noise": (0.002, 0.04),
         "varied": 0.7,
         "side": given.side,

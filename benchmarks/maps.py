@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +25,7 @@ import torch
 from torch import Tensor
 
 import upmri
+from people import data
 from provenance import record
 from upmri.evaluation.metrics import psnr
 from upmri.physics.fourier import ifft2c
@@ -117,7 +117,7 @@ def main() -> None:
     parser.add_argument("--methods", nargs="+", default=["sense", "upmri"])
     parser.add_argument("-o", "--out", type=Path)
     options = parser.parse_args()
-    folder = Path(os.environ["UPMRI_DATA"]) / "scans"
+    folder = data() / "scans"
     head = (
         "| scan | lines | method | combined: joint [dB] | same lines | difference | sum of squares: joint [dB] "
         "| same lines | difference | with 24 lines | difference | maps, unexplained |"

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +23,7 @@ import torch
 import torch.nn.functional as nnf
 
 import upmri
+from people import files
 from provenance import record
 from real_scans import PHASES, SCANS, Setting
 from upmri.evaluation.metrics import psnr
@@ -62,10 +62,9 @@ def realistic_phase(image: torch.Tensor, generator: torch.Generator) -> torch.Te
 
 def simulated(group: str, noise: float, count: int) -> Iterator[upmri.Scan]:
     """Full scans of slices of validation people."""
-    folder = Path(os.environ["UPMRI_DATA"]) / "anatomies"
-    people = json.loads((folder / "splits.json").read_text())[group]["val"]
+    people = files(group, "val")
     for seed in range(count):
-        stack = load_images(folder / group / f"{people[seed % len(people)]}.npz")
+        stack = load_images(people[seed % len(people)])
         image = torch.as_tensor(stack[len(stack) * (seed + 1) // (count + 1)]).float()
         image /= image.quantile(0.999)
         made = torch.polar(image, realistic_phase(image, torch.Generator().manual_seed(seed))).numpy()

@@ -1,4 +1,7 @@
-"""Simulated scans of the people of a part, which several benchmarks share: 16 coils, σ₀ = 0.01, native resolution."""
+"""The folder of data, the files of the people of a part, and simulated scans of them, which several benchmarks share.
+
+Scans have 16 coils, σ₀ = 0.01 and the native resolution.
+"""
 
 from __future__ import annotations
 
@@ -23,12 +26,21 @@ GROUPS = {
 RESULTS = Path(__file__).parent / "results"
 
 
+def data() -> Path:
+    """Folder with ``anatomies/`` and ``scans/``."""
+    return Path(os.environ["UPMRI_DATA"])
+
+
+def files(group: str, part: str) -> list[Path]:
+    """Files of the people of a part, in the order of ``splits.json``."""
+    folder = data() / "anatomies"
+    names = json.loads((folder / "splits.json").read_text())[group][part]
+    return [folder / group / f"{name}.npz" for name in names]
+
+
 def slices(group: str, part: str, count: int) -> list[tuple[Path, int]]:
     """Slices spread evenly over the people of a part, all for a count of 0: files and numbers."""
-    folder = Path(os.environ["UPMRI_DATA"]) / "anatomies"
-    people = json.loads((folder / "splits.json").read_text())[group][part]
-    paths = [folder / group / f"{name}.npz" for name in people]
-    found = [(path, index) for path in paths for index in range(len(load_images(path)))]
+    found = [(path, index) for path in files(group, part) for index in range(len(load_images(path)))]
     count = min(count, len(found)) or len(found)
     return [found[k * len(found) // count] for k in range(count)]
 

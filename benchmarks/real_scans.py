@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -28,6 +27,7 @@ import numpy as np
 import torch
 
 import upmri
+from people import data
 from provenance import record
 from upmri.evaluation.metrics import psnr, ssim
 from upmri.physics.espirit import find_maps
@@ -66,7 +66,7 @@ class Setting:
 
     def load(self) -> tuple[torch.Tensor, torch.Tensor]:
         """K-space (coil, readout, phase) and the magnitude of the reference (1, readout, phase)."""
-        path = Path(os.environ["UPMRI_DATA"]) / "scans" / f"{self.scan}_kspace.npy"
+        path = data() / "scans" / f"{self.scan}_kspace.npy"
         kspace = torch.from_numpy(np.load(path)).to(torch.complex64)
         kspace = kspace.mT.contiguous() if self.phase == "readout" else kspace
         width = kspace.shape[-1]

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -23,7 +22,7 @@ import numpy as np
 import torch
 
 import upmri
-from people import GROUPS, scans
+from people import GROUPS, data, scans
 from provenance import record
 from upmri.core.device import pick_device
 from upmri.evaluation.benchmark.text_tables import markdown_table
@@ -73,7 +72,7 @@ def rounded(found: dict[str, Any]) -> dict[str, float]:
 
 def real(name: str, rate: float, draws: int, device: str) -> dict[str, Any]:
     """A row of the table: random lines of a fully sampled scan."""
-    full = torch.from_numpy(np.load(Path(os.environ["UPMRI_DATA"]) / "scans" / f"{name}_kspace.npy"))[None]
+    full = torch.from_numpy(np.load(data() / "scans" / f"{name}_kspace.npy"))[None]
     full = full.to(torch.complex64)
     coils, all_lines = ifft2c(full), torch.ones(1, 1, full.shape[-1], dtype=torch.bool)
     combined = (find_maps(full, all_lines).conj() * coils).sum(1)

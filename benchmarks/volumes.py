@@ -29,6 +29,7 @@ import torch
 from torch import Tensor
 
 import upmri
+from people import data, files
 from provenance import record
 from upmri.core.device import pick_device
 from upmri.core.memory import keep_freed
@@ -48,8 +49,7 @@ LAMBDA = {("poisson", 8): 0.005, ("caipi", 4): 0.007, ("caipi", 6): 0.005}
 
 def volume(person: str, pattern: str, rate: float, positions: int) -> upmri.Scan:
     """Simulate the scan of the positions in the middle of a head, with the true image as its reference."""
-    folder = Path(os.environ["UPMRI_DATA"]) / "anatomies" / GROUP
-    images = load_images(folder / f"{person}.npz")
+    images = load_images(data() / "anatomies" / GROUP / f"{person}.npz")
     first = max(0, (len(images) - positions) // 2)
     seed = seed_for(f"{GROUP}/{person}", 0, rate) % 2**31
     return upmri.simulate(
@@ -164,8 +164,8 @@ def main() -> None:
         torch.set_num_threads(options.threads)
     keep_freed()  # as the command line does
     load = machine_load(str(pick_device(options.device)))
-    people = json.loads((Path(os.environ["UPMRI_DATA"]) / "anatomies" / "splits.json").read_text())[GROUP]
-    chosen = [name for name in people["val" if options.tune else "test"] if name in (options.people or [name])]
+    people = [path.stem for path in files(GROUP, "val" if options.tune else "test")]
+    chosen = [name for name in people if name in (options.people or [name])]
     rows = [row for person in chosen for number in options.case for row in compare(person, CASES[number], options)]
     print(table(rows))
     if options.out:

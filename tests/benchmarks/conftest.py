@@ -10,6 +10,7 @@ _SCRIPTS = (
     "calibrate_bounds",
     "levers",
     "mean_weights",
+    "people",
     "provenance",
     "published",
     "reproduce",
