@@ -46,6 +46,7 @@ ENTRIES: dict[str, tuple[str, dict[str, Any]]] = {
     **{name: (name, {"model": f"brain-{name}"}) for name in (
         "modl", "varnet", "ssdu", "weighted-ssdu", "robust-ssdu", "rei", "moi", "ensure",
     )},
+    "upmri, 588 steps": ("upmri", UPMRI | {"model": "brain-upmri-short"}),
     "upmri": ("upmri", UPMRI),
     "upmri, mirrors": ("upmri", UPMRI | {"mirrors": True}),
     "upmri, maps refined": ("upmri", UPMRI | {"refine_maps": True}),

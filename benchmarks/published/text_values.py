@@ -179,6 +179,16 @@ def over_trained(r: Results, ours: str, rates: Sequence[float], phase: str = "ph
     return ends(found)
 
 
+def real_at_equal_cost(r: Results) -> list[float]:
+    """`upmri` after 588 steps over the best without full images on both scans; over the best with them on each."""
+    free, full = [], []
+    for scan in SCANS:
+        cells = [means(r, scan, rate) for rate in ALL_RATES]
+        free += [cell[SHORT] - max(cell[name] for name in WITHOUT) for cell in cells]
+        full.append(ends([cell[SHORT] - max(cell[name] for name in SUPERVISED) for cell in cells]))
+    return [*ends(free), *full[0], -full[1][1], -full[1][0]]
+
+
 def refined(r: Results) -> list[float]:
     """Largest mean gain of refined maps at 8×, and largest loss at 3×."""
     found = {
