@@ -20,8 +20,8 @@ TEXTS = [
     Text("docs/real_scan.md", "it gains {:.1f} to {:.1f} dB more at 3× to 6×", v.adapted_up_to_six),
     Text(
         "docs/real_scan.md",
-        "At about equal cost (588 steps) it is {:.1f} to {:.1f} dB ahead of the best without full images; over the best "
-        "with them it is {:.1f} to {:.1f} dB ahead on one scan and {:.1f} to {:.1f} dB behind on the other",
+        "At about equal cost (588 steps) it is {:.1f} to {:.1f} dB ahead of the best without full images; over the "
+        "best with them it is {:.1f} to {:.1f} dB ahead on one scan and {:.1f} to {:.1f} dB behind on the other",
         v.real_at_equal_cost,
     ),
     Text(
