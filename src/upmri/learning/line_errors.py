@@ -61,7 +61,7 @@ class SliceLines:
 def measure_lines(reconstruct: Reconstruct, problem: Problem, image: Tensor) -> list[SliceLines]:
     """Hold out every line outside the calibration region once, and compare it with its prediction.
 
-    The lines are divided at random into :data:`TURNS` parts, always in the same way.
+    The lines are divided at random into ``TURNS`` parts, always in the same way.
 
     Parameters
     ----------
