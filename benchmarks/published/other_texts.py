@@ -266,7 +266,7 @@ TEXTS = [
     ),
     Text(
         "docs/lesions.md",
-        "({:.2f} to {:.2f} · {:.2f} to {:.2f} · {:.2f} to {:.2f} of real lesions)",
+        "without full images ({:.2f} to {:.2f} · {:.2f} to {:.2f} · {:.2f} to {:.2f})",
         lambda r: v.kept_at_equal_cost(r)[3:9],
     ),
     Text("docs/lesions.md", "From 6× on it is {:.0f} to {:.0f} % below them", v.below),
