@@ -12,6 +12,7 @@ from upmri.core.settings import build
 from upmri.learning.lines import LineSplit
 from upmri.methods import find_method
 from upmri.methods.upmri_objective import UpmriObjective
+from upmri.training.begin import trained_method
 from upmri.training.config import DataConfig, TrainConfig, read_config
 
 FULL = """
@@ -366,3 +367,8 @@ def test_configurations_of_the_project(path):
     assert config.output == f"runs/{config.name}"
     full = "full images" in (find_method(config.method).needs, config.about.rpartition("Learnt from ")[2].rstrip("."))
     assert ("without fully sampled images" in config.about) != full
+
+
+def test_the_configuration_of_series():
+    """Nothing in it is without effect."""
+    trained_method(read_config(CONFIGS / "cine.yaml"))

@@ -9,10 +9,11 @@ from upmri.core.errors import InputError
 from upmri.methods.cine import Cine
 from upmri.training.config import DataConfig, TrainConfig
 from upmri.training.loop import train
-from upmri.training.simulated_series import SimulatedSeries
+from upmri.training.simulated_series import WITHOUT_EFFECT, SimulatedSeries
 from upmri.weights.files import load_prior
 
 FRAMES = 6
+SHARES = ((0.0, 0.5), (0.5, 1.0))
 
 
 @pytest.fixture(scope="module")
@@ -99,14 +100,48 @@ def test_files_of_another_kind(tmp_path, image):
         SimulatedSeries(config(tmp_path), torch.device("cpu"))
 
 
-def test_scans_are_refused(folder):
-    with pytest.raises(InputError, match="train.scans: expected images alone"):
-        SimulatedSeries(config(folder, scans=("x",)), torch.device("cpu"))
+SETTINGS = {
+    "scans": ("x",), "undersample": True, "only": {"acquisition": "x"}, "side": 16, "lines": "equispaced",
+    "counting": "excluded", "acs": {4: 2}, "draw": 1, "redraw": 1, "refine_maps": "brain",
+}  # fmt: skip
 
 
-def test_a_new_scan_in_every_step_needs_no_other_draw(folder):
-    with pytest.raises(InputError, match="train.draw: series have a new scan"):
-        SimulatedSeries(config(folder, varied=0.5, draw=1), torch.device("cpu"))
+@pytest.mark.parametrize("key", WITHOUT_EFFECT)
+def test_settings_without_effect_are_refused(folder, key):
+    with pytest.raises(InputError, match=f"train.{key}: series have new scans .*; leave out {key}$"):
+        SimulatedSeries(config(folder, **{key: SETTINGS[key]}), torch.device("cpu"))
+
+
+def test_settings_are_refused_before_any_data_are_read(tmp_path):
+    """All of them by name, also where they are of the scans for validation."""
+    plain = {"images": [str(tmp_path / "missing")]}
+    with pytest.raises(InputError, match="leave out side, acs$") as error:
+        train({"output": "x", "method": "cine", "train": plain, "validation": plain | {"side": 8, "acs": {4: 2}}})
+    assert error.value.field == "validation.side"
+
+
+def test_nobody_is_in_two_shares(tmp_path):
+    for i in range(8):
+        np.savez(tmp_path / f"p{i}.npz", image=np.full((1, 2, 16, 16), i + 1, np.uint8))
+    names = [set(SimulatedSeries(config(tmp_path, share=share), torch.device("cpu")).names.split()) for share in SHARES]
+    assert all(names)
+    assert not names[0] & names[1]
+    assert len(names[0] | names[1]) == 8
+
+
+def test_a_person_may_be_a_folder(tmp_path):
+    for i in range(8):
+        (tmp_path / f"p{i}").mkdir()
+        np.savez(tmp_path / f"p{i}" / "beat.npz", image=np.full((1, 2, 16, 16), i + 1, np.uint8))
+    parts = [config(tmp_path, share=share, person="folder") for share in SHARES]
+    counts = [len(SimulatedSeries(part, torch.device("cpu"))) for part in parts]
+    assert all(counts)
+    assert sum(counts) == 8
+
+
+def test_a_share_without_people(folder):
+    with pytest.raises(InputError, match="validation.images: expected series of images, found none"):
+        SimulatedSeries(config(folder, share=(0.0, 1e-9)), torch.device("cpu"), "validation")
 
 
 def test_a_run_writes_weights_that_reconstruct(folder, tmp_path, series):
@@ -126,6 +161,7 @@ def test_a_run_writes_weights_that_reconstruct(folder, tmp_path, series):
     )
     prior = load_prior(made)
     assert prior.card["data"]["simulated"]
+    assert "lines" not in prior.card["data"]  # which have other patterns
     problem = next(series.all(1))
     assert Cine(model=prior).reconstruct(problem).shape == (FRAMES, 32, 32)
     assert upmri.reconstruct(problem, "cine", model=prior).image.isfinite().all()

@@ -8,7 +8,9 @@ import pytest
 from upmri import InputError
 from upmri.core.settings import build
 from upmri.methods.registry import find_method, method_names
+from upmri.training.begin import trained_method
 from upmri.training.config import DataConfig, TrainConfig, read_config
+from upmri.training.simulated_series import WITHOUT_EFFECT
 from upmri.training.template import template
 
 
@@ -46,10 +48,21 @@ def test_with_every_key_in_use(written, method):
     keys = re.findall(r"^#?(\w+):", text, re.M)
     assert sorted(keys) == sorted(field.name for field in dataclasses.fields(TrainConfig))
     assert config.method == method
-    assert config.train == DataConfig(scans=("scans",), share=(0.0, 0.9))
+    own = {"images": ("series",)} if find_method(method).dynamic else {"scans": ("scans",)}
+    assert config.train == DataConfig(**own, share=(0.0, 0.9))
     kind = find_method(method).objective
     chosen = {"cascades": 8, "levels": 4, "memory": 8} if method == "upmri" else {}
     assert build(kind, config.objective, "objective") == kind(**chosen)
+
+
+def test_a_dynamic_method_has_series_and_their_keys_alone(written):
+    text = template("cine")
+    config = written(text)
+    trained_method(config)  # nothing is refused
+    assert config.validation == DataConfig(images=("series",), share=(0.9, 1.0))
+    listed = set(re.findall(r"^  #?(\w+):", text, re.M))
+    assert {"images", "share", "person", "varied"} <= listed
+    assert not listed & set(WITHOUT_EFFECT)
 
 
 def test_lines_are_short_and_comments_are_plain_text():

@@ -15,7 +15,7 @@ from upmri.training.data import Batches, PreparedSlices, ValidationData
 from upmri.training.distributed import Process
 from upmri.training.prepare import prepare
 from upmri.training.redraw import RedrawnSlices
-from upmri.training.simulated_series import SimulatedSeries
+from upmri.training.simulated_series import SimulatedSeries, check_series
 from upmri.weights.catalogue import read_card
 from upmri.weights.files import load_prior
 
@@ -30,6 +30,10 @@ def trained_method(config: TrainConfig) -> tuple[type[Learned], Objective]:
         raise InputError(f"{config.method!r} uses the weights of {method.weights_of!r}; train that", field="method")
     if method.objective is None or not issubclass(method, Learned):
         raise InputError(f"{config.method!r} has nothing to train", field="method")
+    if method.dynamic:
+        check_series(config.train, "train")
+        if config.validation is not None:
+            check_series(config.validation, "validation")
     settings = config.objective
     if config.begin is not None:
         card = read_card(config.begin)
@@ -70,7 +74,7 @@ def training_data(
         validation = config.validation
         return (
             SimulatedSeries(config.train, process.device),
-            None if validation is None else SimulatedSeries(validation, process.device),
+            None if validation is None else SimulatedSeries(validation, process.device, "validation"),
         )
     train_: Batches | None = None
     held: PreparedSlices | None = None

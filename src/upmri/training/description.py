@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
+from upmri.methods.registry import find_method
 from upmri.training.config import TrainConfig
 from upmri.training.data import Batches
+from upmri.training.simulated_series import WITHOUT_EFFECT
 from upmri.weights.catalogue import read_card
 
 _DATA = ("accelerations", "lines", "noise", "anatomy", "varied", "draw", "redraw", "part")
@@ -41,7 +43,8 @@ def training_card(
         earlier = read_card(config.begin)
         training["begun with"] = {key: earlier.get(key) for key in ("name", "data", "training")}
     made = config.train.images or config.train.undersample  # other scans are used as they are
-    data = {key: settings["train"][key] for key in _DATA} if made else {}
+    unused = WITHOUT_EFFECT if find_method(config.method).dynamic else ()
+    data = {key: settings["train"][key] for key in _DATA if key not in unused} if made else {}
     data |= {"slices": len(slices), "coils": slices.coils, "simulated": bool(config.train.images)}
     training |= {"seconds": round(seconds), "validation": validation} | ({} if kept is None else {"kept": dict(kept)})
     return {

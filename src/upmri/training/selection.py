@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import torch
@@ -20,6 +21,8 @@ from upmri.physics.fourier import ifft2c, lower_resolution
 from upmri.physics.masks import Counting, equispaced, random_lines, seed_for
 from upmri.physics.plane_masks import plane_mask
 from upmri.physics.receive_array import Anatomy
+
+Item = TypeVar("Item")
 
 # Patterns of mixtures, and the share of 2-D patterns that leave out the corners of k-space.
 _MIXTURES = {
@@ -112,14 +115,25 @@ def select(selection: Selection) -> list[Slice]:
     """Return all slices, in the order of their file names."""
     found = []
     for names, is_image in ((selection.scans, False), (selection.images, True)):
-        for path in find_files(names, selection.part, deep=selection.person == "folder"):
-            person = path.stem if selection.person == "file" else path.parent.name
-            if selection.share[0] <= _hash(person) < selection.share[1]:
-                count = count_slices(path, is_image, selection.only)
-                found += [Slice(path, i, person, is_image) for i in range(count)]
-    if selection.limit is not None and selection.limit < len(found):
-        return [found[i * len(found) // selection.limit] for i in range(selection.limit)]
-    return found
+        for path, person in files_of_people(selection, names):
+            count = count_slices(path, is_image, selection.only)
+            found += [Slice(path, i, person, is_image) for i in range(count)]
+    return limited(selection, found)
+
+
+def files_of_people(selection: Selection, names: Sequence[str]) -> list[tuple[Path, str]]:
+    """Return those of the named files that are of people in the share, each with its person."""
+    files = find_files(names, selection.part, deep=selection.person == "folder")
+    known = [(path, path.stem if selection.person == "file" else path.parent.name) for path in files]
+    low, high = selection.share
+    return [(path, person) for path, person in known if low <= _hash(person) < high]
+
+
+def limited(selection: Selection, found: list[Item]) -> list[Item]:
+    """Return as many of what was found as the limit allows, spread evenly."""
+    if selection.limit is None or selection.limit >= len(found):
+        return found
+    return [found[i * len(found) // selection.limit] for i in range(selection.limit)]
 
 
 def count_slices(path: Path, is_image: bool, only: dict[str, Any]) -> int:

@@ -20,7 +20,6 @@ from torch import Tensor
 
 from upmri.core.errors import InputError
 from upmri.core.parallel import in_threads
-from upmri.formats.folders import find_files
 from upmri.physics.dynamic_masks import Pattern, frame_lines
 from upmri.physics.dynamic_scans import acquire, breath, shifted
 from upmri.physics.espirit import find_maps
@@ -31,6 +30,7 @@ from upmri.physics.sense import SenseOperator
 from upmri.physics.simulate import coil_maps, object_support, smooth_phase
 from upmri.training.config import DataConfig
 from upmri.training.data import seed_of
+from upmri.training.selection import files_of_people, limited
 
 # Receive arrays that are placed around each series, of which a scan has one.
 _ARRAYS = 4
@@ -40,6 +40,22 @@ _CALIBRATED, _BREATHING, _ESTIMATED = 0.5, 0.3, 0.5
 _LINES = 12
 # Range of the shift by breathing in pixels, and of the exponent of another contrast.
 _SHIFT, _EXPONENT = (1.0, 5.0), (0.6, 1.6)
+
+WITHOUT_EFFECT = (
+    "scans", "undersample", "only", "side", "lines", "counting", "acs", "draw", "redraw", "refine_maps",
+)  # fmt: skip
+"""Settings of the data that series have no use for: each step simulates new scans of them, with patterns of its own."""
+
+
+def check_series(config: DataConfig, part: str) -> None:
+    """Refuse settings of a part, ``train`` or ``validation``, that have no effect on series."""
+    defaults = DataConfig()
+    found = [key for key in WITHOUT_EFFECT if getattr(config, key) != getattr(defaults, key)]
+    if found:
+        raise InputError(
+            f"series have new scans in every step, simulated from images alone; leave out {', '.join(found)}",
+            field=f"{part}.{found[0]}",
+        )
 
 
 @dataclass(frozen=True)
@@ -56,27 +72,25 @@ class SimulatedSeries:
     Parameters
     ----------
     config
-        Choice of files (.npz with ``image``, (series, frame, H, W)), accelerations, noise, coils, and share of scans
-        with another contrast. All series have the same size.
+        Choice of files (.npz with ``image``, (series, frame, H, W)) and people, accelerations, noise, coils, and share
+        of scans with another contrast. All series have the same size. Other settings are refused
+        (:data:`WITHOUT_EFFECT`).
     device
         Device of the simulations.
+    part
+        Name of these settings in error messages, ``train`` or ``validation``.
     """
 
-    def __init__(self, config: DataConfig, device: torch.device) -> None:
-        if config.scans or config.refine_maps:
-            raise InputError("expected images alone: dynamic scans are simulated from them", field="train.scans")
-        for key in ("draw", "redraw"):
-            if getattr(config, key):
-                raise InputError("series have a new scan in every step", field=f"train.{key}")
+    def __init__(self, config: DataConfig, device: torch.device, part: str = "train") -> None:
+        check_series(config, part)
         self._config, self._device, self.coils = config, device, config.coils
-        files = find_files(config.images, config.part)
-        images = [_read(path) for path in files]
+        images = [_read(path) for path, _ in files_of_people(config, config.images)]
+        if not images:
+            raise InputError("expected series of images, found none", field=f"{part}.images")
         shapes = {image.shape[1:] for image in images}
         if len(shapes) != 1:
-            raise InputError(f"expected series of one size, got {sorted(shapes)}", field="train.images")
-        each = [image for series in images for image in series]
-        if config.limit is not None and config.limit < len(each):
-            each = [each[i * len(each) // config.limit] for i in range(config.limit)]
+            raise InputError(f"expected series of one size, got {sorted(shapes)}", field=f"{part}.images")
+        each = limited(config, [image for series in images for image in series])
         digests = [hashlib.sha256(image.tobytes()).hexdigest()[:24] for image in each]
         self.names = " ".join(digests)
         self._series = in_threads(self._place, list(zip(each, digests, strict=True)))

@@ -11,21 +11,27 @@ import inspect
 import json
 import re
 import textwrap
+from collections.abc import Sequence
 from typing import Any
 
 from upmri.core.errors import InputError
 from upmri.methods.registry import find_method
 from upmri.training.config import DataConfig, TrainConfig
+from upmri.training.simulated_series import WITHOUT_EFFECT
 
 _WIDTH = 110
 # What a first run sets: the scans of a folder, of which a tenth of the people measures the progress.
 _TRAIN = {"scans": ["scans"], "share": [0.0, 0.9]}
 _VALIDATION = {"scans": ["scans"], "share": [0.9, 1.0], "limit": 48}
+_OWN = {"output": "runs/mine", "name": "mine", "about": "undersampled scans of my scanner"}
+# The same for dynamic methods, of which each slice of a batch is a whole series.
+_TRAIN_SERIES = {"images": ["series"], "share": [0.0, 0.9]}
+_VALIDATION_SERIES = {"images": ["series"], "share": [0.9, 1.0]}
+_OWN_SERIES = _OWN | {"about": "dynamic scans simulated from my series", "batch": 2}
 # Network and optimiser with the largest gain on validation people.
 _CHOSEN: dict[str, dict[str, Any]] = {
     "upmri": {"objective": {"cascades": 8, "levels": 4, "memory": 8}, "optimiser": "muon", "rate": 2e-3}
 }
-_OWN = {"output": "runs/mine", "name": "mine", "about": "undersampled scans of my scanner"}
 
 
 def template(method: str = "upmri") -> str:
@@ -34,16 +40,18 @@ def template(method: str = "upmri") -> str:
     if kind.objective is None:
         raise InputError(f"{method} has nothing to train; `upmri methods` lists those that learn", field="method")
     chosen = _CHOSEN.get(method, {})
+    series = kind.dynamic
+    unused = WITHOUT_EFFECT if series else ()
     sections = {
         "objective": _mapping(kind.objective, chosen.get("objective", {})),
-        "train": _mapping(DataConfig, _TRAIN),
-        "validation": _mapping(DataConfig, _VALIDATION, described=False),
+        "train": _mapping(DataConfig, _TRAIN_SERIES if series else _TRAIN, unused=unused),
+        "validation": _mapping(DataConfig, _VALIDATION_SERIES if series else _VALIDATION, described=False),
     }
     lines = [
         f"# Training of {method}: upmri train CONFIG.yaml",
         "# A key with # in front has its default; remove the # to change it. Paths may have ~ and $VARIABLES.",
     ]
-    set_here = {**_OWN, **chosen, "method": method}
+    set_here = {**(_OWN_SERIES if series else _OWN), **chosen, "method": method}
     for names, meaning in _entries(TrainConfig):
         lines += ["", *_comment(meaning)]
         for name in names:
@@ -55,11 +63,13 @@ def template(method: str = "upmri") -> str:
     return "\n".join(lines) + "\n"
 
 
-def _mapping(kind: type[Any], given: dict[str, Any], *, described: bool = True) -> list[str]:
+def _mapping(
+    kind: type[Any], given: dict[str, Any], *, described: bool = True, unused: Sequence[str] = ()
+) -> list[str]:
     """Return the indented lines of a dataclass: those given, and the others as comments if ``described``."""
     lines = []
     for names, meaning in _entries(kind):
-        shown = [name for name in names if described or name in given]
+        shown = [name for name in names if name in given or (described and name not in unused)]
         lines += _comment(meaning) if described and shown else []
         lines += [_key(name, given.get(name, _default(kind, name)), name in given) for name in shown]
     return [f"  {line}" if line else "" for line in lines]
