@@ -61,8 +61,8 @@ def prepare(
 ) -> list[Path]:
     """Prepare every slice with its coil maps and scale, once; return the files.
 
-    Slices without samples are left out with a warning. Faulty coils and maps of a wrong length are repaired as in a
-    reconstruction (:func:`upmri.physics.quality.repair`).
+    Slices without samples and images of nothing are left out with a warning. Faulty coils and maps of a wrong length
+    are repaired as in a reconstruction (:func:`upmri.physics.quality.repair`).
 
     Parameters
     ----------
@@ -102,18 +102,19 @@ def prepare(
             for pair in todo:
                 made.append(_prepare(pair))
                 advance()
-    return _with_samples(files, found, {file for file in made if file is not None})
+    return _not_empty(files, found, {file for file in made if file is not None})
 
 
-def _with_samples(files: list[Path], slices: list[Slice], without: set[Path]) -> list[Path]:
-    """Return the files but those of slices without samples, which were not made."""
+def _not_empty(files: list[Path], slices: list[Slice], without: set[Path]) -> list[Path]:
+    """Return the files but those of empty slices, which were not made."""
     empty = [item for file, item in zip(files, slices, strict=True) if file in without]
     if not empty:
         return files
+    nothing, field = ("nothing is shown", "image") if empty[0].is_image else ("nothing was sampled", "mask")
     if len(empty) == len(files):
-        raise InputError("expected samples in at least one slice; nothing was sampled", field="mask")
+        raise InputError(f"expected at least one slice that is not empty; {nothing}", field=field, path=empty[0].path)
     more = f" and {len(empty) - 1} more of {len(files)} slices" if len(empty) > 1 else ""
-    warnings.warn(f"{empty[0].path}: nothing was sampled in slice {empty[0].index}{more}; left out", stacklevel=3)
+    warnings.warn(f"{empty[0].path}: {nothing} in slice {empty[0].index}{more}; left out", stacklevel=3)
     return [file for file in files if file not in without]
 
 
@@ -194,7 +195,7 @@ def _stamp(path: Path, is_image: bool) -> str:
 
 
 def _prepare(pair: tuple[_Job, Path]) -> Path | None:
-    """Prepare a slice; return its file if that was not made, because the slice has no samples."""
+    """Prepare a slice; return its file if that was not made, because the slice is empty."""
     job, file = pair
     try:
         return None if _make(job, file) else file
@@ -205,9 +206,10 @@ def _prepare(pair: tuple[_Job, Path]) -> Path | None:
 def _make(job: _Job, file: Path) -> bool:
     from safetensors.torch import save as serialise
 
-    scan, truth = _scan(job)
-    if not bool(scan.mask.any()):
+    found = _scan(job)
+    if found is None or not bool(found[0].mask.any()):
         return False
+    scan, truth = found
     scan, notes = repair(scan)
     mapped = scan if scan.maps is not None else estimate_maps(scan)
     problem = Problem.from_scan(mapped)
@@ -246,8 +248,11 @@ def _refined(problem: Problem, model: str) -> Problem:
     return refine_maps(problem, mean_image(network, problem))
 
 
-def _scan(job: _Job) -> tuple[Scan, Tensor | None]:
-    """Return the scan and its ground truth: an image, or coil images where maps, which carry a phase, are estimated."""
+def _scan(job: _Job) -> tuple[Scan, Tensor | None] | None:
+    """Return the scan and its ground truth: an image, or coil images where maps, which carry a phase, are estimated.
+
+    None for an image of nothing, as the outer slices of a volume may be.
+    """
     from upmri.formats import load
 
     item, config, drawn = job.slice, job.config, job.drawn
@@ -258,6 +263,8 @@ def _scan(job: _Job) -> tuple[Scan, Tensor | None]:
     seed = drawn.seed % 2**31
     if item.is_image:
         image: Any = read_image(config, item)
+        if np.percentile(np.abs(image), 99.9) == 0:  # from which no scan can be simulated
+            return None
         if drawn.varied:
             generator = torch.Generator().manual_seed(drawn.seed)
             image = vary(np.abs(image), generator)
