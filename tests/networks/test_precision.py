@@ -72,6 +72,19 @@ def test_passes_in_16_bits_train_weights_in_32(network):
     assert passes.network.network.out.bias.grad is None
 
 
+def test_buffers_go_with_the_passes():
+    """Means that the passes change come back; a constant keeps its precision."""
+    network = torch.nn.Sequential(torch.nn.BatchNorm2d(1, momentum=1.0), torch.nn.BatchNorm2d(1, momentum=0.0))
+    network[1].running_mean.fill_(1 + 2**-12)
+    passes = ShortPasses(network)
+    for count in (1, 2):
+        passes.refresh()
+        passes.network(torch.full((1, 1, 2, 2), 3.0, dtype=torch.bfloat16))
+        passes.hand_over()
+        assert [network[0].running_mean.item(), network[0].num_batches_tracked.item()] == [3, count]
+    assert network[1].running_mean.item() == 1 + 2**-12
+
+
 def test_where_gradients_are_recorded_it_is_the_network_itself(network):
     assert for_inference(network) is network
 

@@ -5,7 +5,7 @@ import shutil
 import signal
 import time
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -13,9 +13,14 @@ import pytest
 import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
+from torch import nn
 
 import upmri
 from upmri.core.errors import InputError
+from upmri.methods import registry
+from upmri.methods.base import Objective
+from upmri.methods.learned import Learned
+from upmri.methods.registry import register_method
 from upmri.methods.upmri_objective import UpmriObjective
 from upmri.networks.adm import SIZES
 from upmri.training import checkpoint, train
@@ -177,6 +182,66 @@ def test_a_resumed_run_equals_an_uninterrupted_one(config, monkeypatch, runs):
             train(interrupted, resume=begun)
     train(interrupted, resume=True)
     runs.assert_same_run(uninterrupted, interrupted)
+
+
+class Normalised(nn.Module):
+    """A network with means and a count as buffers, and weights without a gradient."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer, self.norm, self.unused = nn.Conv2d(2, 2, 3, padding=1), nn.BatchNorm2d(2), nn.Linear(2, 2)
+
+    def forward(self, _operator, adjoint):
+        image = torch.view_as_real(adjoint).permute(0, 3, 1, 2)
+        return adjoint + torch.view_as_complex(self.norm(self.layer(image)).permute(0, 2, 3, 1).contiguous())
+
+
+@dataclass(frozen=True)
+class NormalisedObjective(Objective):
+    def network(self):
+        return Normalised()
+
+    def loss(self, network, problem):
+        image = network(problem.operator, problem.adjoint)
+        return (problem.operator.normal(image) - problem.adjoint).abs().square().sum((1, 2))
+
+
+@dataclass(frozen=True)
+class NormalisedMethod(Learned):
+    name = "normalised"
+    summary = needs = "…"
+    objective = NormalisedObjective
+
+    def reconstruct(self, problem):
+        return self.prior.network(problem.operator, problem.adjoint)
+
+
+def test_networks_of_plug_ins_may_have_buffers_and_unused_weights(config, monkeypatch, runs):
+    """The weights have the buffers, and a resumed run is an uninterrupted one."""
+    monkeypatch.setattr(registry, "_registered", {})
+    register_method(NormalisedMethod)
+    data = {**config()["train"], "limit": 2}
+    shared = {"method": "normalised", "validation": data, "validate_every": 2, "keep": "best"}
+    pair = [config(**shared, output=config()["output"] + name) | {"objective": {}} for name in "ab"]
+    path = train(pair[0])
+    plain = NormalisedObjective.loss
+
+    def loss(self, network, problem):
+        if problem.step == 3:
+            raise KeyboardInterrupt
+        return plain(self, network, problem)
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(NormalisedObjective, "loss", loss)
+        train(pair[1])
+    train(pair[1], resume=True)
+    runs.assert_same_run(*pair)
+    state, kept = runs.state(pair[0]), load_prior(path).network.norm
+    assert state["network.norm.num_batches_tracked"] == 4
+    assert not any(name.startswith("exp_avg") and "unused" in name for name in state)
+    for name in ("running_mean", "running_var"):
+        assert torch.equal(getattr(kept, name), state[f"best.norm.{name}"].half().float())
+    assert kept.num_batches_tracked == state["best.norm.num_batches_tracked"]
 
 
 def kill_at(process, log, lines, delay):

@@ -64,19 +64,25 @@ class ShortPasses:
         self.network = _short_copy(network, torch.bfloat16)
         self._weights: list[Tensor] = list(network.parameters())
         self._copies: list[Tensor] = list(self.network.parameters())
+        self._buffers = list(zip(network.buffers(), self.network.buffers(), strict=True))
 
     @torch.no_grad()
     def refresh(self) -> None:
-        """Copy the trained weights into the network for the passes."""
+        """Copy the trained weights and the buffers into the network for the passes."""
         torch._foreach_copy_(self._copies, self._weights)
+        for buffer, copied in self._buffers:
+            copied.copy_(buffer)
 
     @torch.no_grad()
     def hand_over(self) -> None:
-        """Move the gradients of the passes to the trained weights."""
+        """Move the gradients of the passes to the trained weights, and buffers that the passes have changed."""
         for weight, copied in zip(self._weights, self._copies, strict=True):
             if copied.grad is not None:
                 weight.grad = torch.empty_like(weight).copy_(copied.grad)
                 copied.grad = None
+        for buffer, copied in self._buffers:
+            if not torch.equal(buffer.to(copied.dtype), copied):  # others keep their precision
+                buffer.copy_(copied)
 
 
 def trains_in_16_bits(device: torch.device) -> bool:

@@ -154,6 +154,12 @@ def changes(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
     return found
 
 
+def tensors_of(network: nn.Module) -> dict[str, Tensor]:
+    """Return all weights of a network and its buffers, such as running means, by name: not copies."""
+    kept = network.state_dict().keys()
+    return dict(network.named_parameters()) | {name: b for name, b in network.named_buffers() if name in kept}
+
+
 def save_state(
     path: Path,
     network: nn.Module,
@@ -164,11 +170,11 @@ def save_state(
     """Write weights, copies such as their moving average, the optimiser's moments, and facts such as the step."""
     from safetensors.torch import save as serialise
 
-    tensors: dict[str, Tensor] = {f"network.{name}": p for name, p in network.named_parameters()}
+    tensors = {f"network.{name}": tensor for name, tensor in tensors_of(network).items()}
     tensors |= {f"{kind}.{name}": tensor for kind, held in copies.items() for name, tensor in held.items()}
     for name, parameter in network.named_parameters():
-        kept = optimiser.state[parameter]
-        tensors |= {f"{moment}.{name}": kept[moment] for moment in moments_of(optimiser, parameter)}
+        kept = optimiser.state.get(parameter, {})  # none for weights that have had no gradient
+        tensors |= {f"{moment}.{name}": kept[moment] for moment in moments_of(optimiser, parameter) if kept}
     plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     with atomic.staged(path, overwrite=True) as stage:
         # Not `save_file`, whose error on a full disk is no `OSError`.
@@ -198,21 +204,25 @@ def load_state(path: Path, network: nn.Module, copies: Copies, optimiser: torch.
     """Read the state into network, copies and optimiser; return the facts."""
     facts = read_facts(path)
     with _opened(path) as file:
-        wanted = {
-            f"{kind}.{name}": list(p.shape)
-            for name, p in network.named_parameters()
-            for kind in ("network", *copies, *moments_of(optimiser, p))
-        }
         found = {name: file.get_slice(name).get_shape() for name in file.keys()}  # noqa: SIM118
+        moments = {name: moments_of(optimiser, p) for name, p in network.named_parameters()}
+        moments = {name: kinds for name, kinds in moments.items() if any(f"{kind}.{name}" in found for kind in kinds)}
+        tensors = tensors_of(network)
+        wanted = {
+            f"{kind}.{name}": list(tensor.shape)
+            for name, tensor in tensors.items()
+            for kind in ("network", *copies, *moments.get(name, ()))
+        }
         if wanted != found:
             raise InputError("has the state of another network; choose another output", path=path)
         with torch.no_grad():
-            for name, parameter in network.named_parameters():
-                parameter.copy_(file.get_tensor(f"network.{name}"))
+            for name, tensor in tensors.items():
+                tensor.copy_(file.get_tensor(f"network.{name}"))
                 for kind, held in copies.items():
                     held[name].copy_(file.get_tensor(f"{kind}.{name}"))
-                moments = moments_of(optimiser, parameter)
-                kept = {m: torch.empty_like(parameter).copy_(file.get_tensor(f"{m}.{name}")) for m in moments}
+            for name, kinds in moments.items():
+                parameter = network.get_parameter(name)
+                kept = {kind: torch.empty_like(parameter).copy_(file.get_tensor(f"{kind}.{name}")) for kind in kinds}
                 if "exp_avg_sq" in kept:
                     kept = {"step": torch.tensor(float(facts["step"])), **kept}
                 optimiser.state[parameter] = kept

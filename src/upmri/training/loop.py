@@ -121,7 +121,8 @@ class _Run:
         self.folder = Path(config.output)
         self.state_file = self.folder / checkpoint.STATE
         kinds = ("average", "best") if config.keep == "best" else ("average",)
-        self.copies = {kind: {n: p.detach().clone() for n, p in self.network.named_parameters()} for kind in kinds}
+        tensors = checkpoint.tensors_of(self.network)
+        self.copies = {kind: {name: tensor.detach().clone() for name, tensor in tensors.items()} for kind in kinds}
         self.average = self.copies["average"]
         self.kept: dict[str, float] | None = None  # step and gain of the best weights, and the gain before training
         optimiser = Muon if config.optimiser == "muon" else torch.optim.AdamW
@@ -256,4 +257,9 @@ def _schedule(step: int, config: TrainConfig) -> float:
 
 @torch.no_grad()
 def _update_average(average: dict[str, Tensor], network: nn.Module, decay: float) -> None:
-    torch._foreach_lerp_(list(average.values()), list(network.parameters()), 1 - decay)
+    """Move the average towards the weights; buffers, which may be means themselves or numbers, are copied."""
+    weights = dict(network.named_parameters())
+    torch._foreach_lerp_([average[name] for name in weights], list(weights.values()), 1 - decay)
+    for name, buffer in network.named_buffers():
+        if name in average:
+            average[name].copy_(buffer)

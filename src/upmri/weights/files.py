@@ -118,9 +118,10 @@ def _load(path: Path, source: str, changed: int, size: int, device: str) -> Prio
         different = sorted({*expected.items()} ^ {*found.items()})[0]
         raise InputError(f"its tensors do not fit its objective, for example {shorten(different)}", path=path)
     known = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
-    if not all(tensor.dtype in known for tensor in tensors.values()):
+    counts = {name: tensor.dtype for name, tensor in network.state_dict().items() if not tensor.is_floating_point()}
+    if not all(tensor.dtype in known or tensor.dtype == counts.get(name) for name, tensor in tensors.items()):
         raise InputError("expected tensors of floating-point numbers, of 16 bits or more", path=path)
-    single = {name: tensor.float() for name, tensor in tensors.items()}
+    single = {name: tensor if name in counts else tensor.float() for name, tensor in tensors.items()}
     if not all(tensor.isfinite().all() for tensor in single.values()):
         raise InputError("has NaN or infinite values", path=path)
     network.load_state_dict(single, assign=True)
@@ -131,11 +132,12 @@ def _load(path: Path, source: str, changed: int, size: int, device: str) -> Prio
 def save_weights(
     path: Path, tensors: Mapping[str, Tensor], method: str, objective: Objective, card: Mapping[str, Any]
 ) -> Path:
-    """Write weights in half precision; the file appears complete or not at all."""
+    """Write weights in half precision, whole numbers as they are; the file appears complete or not at all."""
     from safetensors.torch import save as serialise
 
     header = {"format": FORMATS[-1], "method": method, "objective": asdict(objective), **card}
-    half = {name: tensor.detach().to("cpu", torch.float16).contiguous() for name, tensor in tensors.items()}
+    plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    half = {name: tensor.half() if tensor.is_floating_point() else tensor for name, tensor in plain.items()}
     with atomic.staged(path, overwrite=True) as stage:
         # `save_file` would make a file that only its owner can read.
         stage.write_bytes(serialise(half, metadata={"upmri": json.dumps(header)}))
