@@ -68,7 +68,7 @@ def test_a_file_has_all_settings(write):
     flips=st.booleans(),
     about=st.text(),
     noise=st.tuples(st.floats(1e-9, 1), st.floats(1, 10)),
-    limit=st.none() | st.integers(0, 99),
+    limit=st.none() | st.integers(1, 99),
     images=st.lists(st.text(), max_size=3),
 )
 def test_what_is_written_is_read_back(tmp_path_factory, steps, rate, ema, flips, about, noise, limit, images):
@@ -86,8 +86,8 @@ def test_what_is_written_is_read_back(tmp_path_factory, steps, rate, ema, flips,
 )
 def test_numbers_as_people_write_them(write, number, value):
     """YAML 1.1 reads 5e-4 as text."""
-    path = write(f"output: run\ntrain: {{}}\nweight_decay: {number}\n")
-    assert read_config(path).weight_decay == (float("-inf") if value is None else value)
+    path = write(f"output: run\ntrain: {{}}\nobjective: {{x: {number}}}\n")
+    assert read_config(path).objective == {"x": float("-inf") if value is None else value}
 
 
 @pytest.mark.parametrize(
@@ -120,6 +120,22 @@ def test_numbers_as_people_write_them(write, number, value):
         ("train: {images: [x], draw: 1}", "train.draw"),
         ("train: {scans: [x], varied: 0.5, draw: 1}", "train.draw"),
         ("train: {accelerations: []}", "train.accelerations"),
+        ("train: {accelerations: [4, 0]}", "train.accelerations"),
+        ("train: {accelerations: [.nan]}", "train.accelerations"),
+        ("train: {accelerations: [.inf]}", "train.accelerations"),
+        ("train: {varied: 2}", "train.varied"),
+        ("train: {varied: -1}", "train.varied"),
+        ("train: {varied: .nan}", "train.varied"),
+        ("train: {coils: 0}", "train.coils"),
+        ("train: {limit: 0}", "train.limit"),
+        ("validation: {limit: -1}", "validation.limit"),
+        ("train: {acs: {x: 3}}", "train.acs"),
+        ("train: {acs: {0: 3}}", "train.acs"),
+        ("weight_decay: -1", "weight_decay"),
+        ("weight_decay: .nan", "weight_decay"),
+        ("warmup: -3", "warmup"),
+        (f"seed: {2**80}", "seed"),
+        ("name: ..", "name"),
         ("steps: 0", "steps"),
         ("save_every: 0", "save_every"),
         ("rate: 0", "rate"),

@@ -11,7 +11,7 @@ from upmri import InputError
 from upmri.physics.fourier import fft2c
 from upmri.physics.masks import calibration_region, random_lines
 from upmri.physics.plane_masks import ellipse, plane_mask
-from upmri.training.selection import Selection, draw_lines, keep_lines, read_image, select, with_maps
+from upmri.training.selection import Selection, draw_lines, given_acs, keep_lines, read_image, select, with_maps
 
 
 @pytest.fixture
@@ -65,6 +65,11 @@ def test_calibration_lines_are_whole_numbers():
     with pytest.raises(InputError) as error:
         Selection(acs={4: 2.5})
     assert error.value.field == "acs"
+
+
+def test_accelerations_of_calibration_lines_may_be_texts():
+    """As keys of JSON are."""
+    assert given_acs(Selection(acs={"4": 30}), 4.0) == 30
 
 
 def test_lines_are_drawn_as_selected():

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field, is_dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from upmri.core.checks import at_least, positive
+from upmri.core.checks import at_least, checked_seed, in_range, positive
 from upmri.core.errors import InputError
 from upmri.core.settings import build, read_mapping
 from upmri.training.selection import Selection
@@ -59,11 +59,14 @@ class DataConfig(Selection):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not self.accelerations:
-            raise InputError("expected at least one", field="accelerations")
+        if not (self.accelerations and all(1 <= rate < math.inf for rate in self.accelerations)):
+            raise InputError(
+                f"expected at least one finite number ≥ 1, got {list(self.accelerations)}", field="accelerations"
+            )
         low, high = self.noise
         if not (0 < low <= high < math.inf or low == high == 0):
             raise InputError(f"expected bounds 0 < low ≤ high, or 0 twice, got {low} and {high}", field="noise")
+        in_range(self, varied=(0, 1))
         at_least(self, 0, "redraw")
         for key in ("draw", "redraw"):
             if getattr(self, key) and not (self.varied and self.images):
@@ -159,14 +162,16 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         at_least(self, 1, "steps", "batch", "log_every", "validate_every", "save_every", "workers")
+        at_least(self, 0, "warmup", "weight_decay")
         positive(self, "rate", "clip")
+        checked_seed(self.seed)
         if not 0 <= self.ema < 1:
             raise InputError(f"expected 0 ≤ ema < 1, got {self.ema}", field="ema")
         if self.keep == "best" and self.validation is None:
             raise InputError("'best' needs scans for validation", field="keep")
         if self.validation is not None and self.validation.redraw:
             raise InputError("scans for validation stay the same", field="validation.redraw")
-        if self.name in ("", "checkpoint") or Path(self.name).name != self.name:
+        if self.name in ("", "..", "checkpoint") or Path(self.name).name != self.name:
             raise InputError(f"expected a file name other than 'checkpoint', got {self.name!r}", field="name")
         instance = is_dataclass(self.objective) and not isinstance(self.objective, type)
         if not (instance or isinstance(self.objective, dict)):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -13,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from upmri.core.checks import given, whole
 from upmri.core.errors import InputError
 from upmri.core.scan import Scan
 from upmri.formats.folders import find_files
@@ -92,8 +94,11 @@ class Selection:
             raise InputError(f"expected 0 ≤ low < high ≤ 1, got {low} and {high}", field="share")
         if self.side is not None and not (type(self.side) is int and self.side > 0):
             raise InputError(f"expected a number of pixels, got {self.side!r}", field="side")
-        if not all(type(n) is int and n > 0 for n in self.acs.values()):
-            raise InputError(f"expected numbers of lines, got {self.acs}", field="acs")
+        if not all(_is_acceleration(rate) and type(n) is int and n > 0 for rate, n in self.acs.items()):
+            raise InputError(
+                f"expected numbers of lines by acceleration, such as {{4: 30}}, got {self.acs}", field="acs"
+            )
+        whole(self, 1, "coils", *given(self, "limit"))
 
 
 @dataclass(frozen=True)
@@ -211,6 +216,14 @@ def _gaps(mask: Tensor, axis: int) -> Tensor:
     """Positions along an axis that were not sampled, between others that were, bool (slice, 1 or H, W)."""
     count = mask.cumsum(axis)
     return ~mask & (count > 0) & (count < count.amax(axis, keepdim=True))
+
+
+def _is_acceleration(rate: object) -> bool:
+    """Whether a key is a finite number ≥ 1; keys of JSON are texts."""
+    try:
+        return 1 <= float(rate) < math.inf  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        return False
 
 
 def _hash(name: str) -> float:
