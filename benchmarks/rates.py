@@ -6,8 +6,8 @@
 
 Every rate of a training has the same number of U-Net passes (or `--steps`), and the grid grows while its best value is
 at an edge. Scores are in WORK/NAME-rates/rates.json, and the same command continues an interrupted search: several
-processes with `--only` share the work, and one more without it writes all results into `--out`. Configurations may be
-JSON files of `train_all.py --write-json`.
+processes with `--only` share the work, and one more without it writes all results into `--out`. A folder of a search
+with other settings is refused. Configurations may be JSON files of `train_all.py --write-json`.
 """
 
 from __future__ import annotations
@@ -22,8 +22,10 @@ import train_all
 from provenance import record
 from upmri.core.settings import build
 from upmri.methods.registry import find_method
+from upmri.training.checkpoint import fingerprint
 from upmri.training.config import TrainConfig, read_config
 from upmri.training.passes import steps_within
+from upmri.training.reuse import check_settings
 from upmri.training.search import GrowingGrid, search_rate
 
 
@@ -60,11 +62,12 @@ def search(config: TrainConfig, given: argparse.Namespace) -> dict[str, Any]:
         save_every=max(1, steps // 2), calibrate=False, cache=str(given.work / "cache"), device=given.device,
     )  # fmt: skip
     file = folder / "rates.json"
-    known = {float(rate): score for rate, score in json.loads(file.read_text()).items()} if file.exists() else {}
+    any_rate = replace(short, rate=1.0, keep="best")  # the settings that all rates have in common
+    known = read_scores(file, any_rate)
 
     def report(scores: dict[float, float]) -> None:
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(json.dumps(scores))
+        file.write_text(json.dumps({"settings": fingerprint(any_rate, ""), "scores": scores}))
         rate = list(scores)[-1]
         print(f"{config.name}, {rate:.3g}: {scores[rate]:+.2f} dB over SENSE on held-out lines", flush=True)
 
@@ -74,6 +77,15 @@ def search(config: TrainConfig, given: argparse.Namespace) -> dict[str, Any]:
     print(f"{config.name}: rate {found.rate:.3g}{edge} ({steps} steps each)", flush=True)
     scores = {f"{rate:g}": round(score, 4) for rate, score in sorted(found.scores.items())}
     return {"name": config.name, "rate": found.rate, "inside": found.inside, "steps": steps, "scores": scores}
+
+
+def read_scores(file: Path, config: TrainConfig) -> dict[float, float]:
+    """The scores of an earlier search, which must have had the same settings."""
+    if not file.exists():
+        return {}
+    kept = json.loads(file.read_text())
+    check_settings(file, kept.get("settings", "{}"), config)
+    return {float(rate): score for rate, score in kept["scores"].items()}
 
 
 if __name__ == "__main__":

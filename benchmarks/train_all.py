@@ -4,8 +4,9 @@
                                                 [--work runs] [--set KEY=VALUE …]
     … --write-json plans.json       # the same for machines without a reader of YAML, which read this file instead
 
-Scans that trainings share are prepared once. Weights that the folder has are not trained again, and interrupted
-trainings continue. It needs torch, numpy and safetensors; configurations in YAML need pyyaml, too.
+Scans that trainings share are prepared once. Weights that the folder has are not trained again, those of other settings
+are refused, and interrupted trainings continue. It needs torch, numpy and safetensors; configurations in YAML need
+pyyaml, too.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from typing import Any
 from upmri.core.settings import read_mapping
 from upmri.training.config import TrainConfig, read_config
 from upmri.training.prepare import prepare
+from upmri.training.reuse import check_weights
 from upmri.training.search import resumed
 from upmri.weights.card import read_header
 
@@ -47,6 +49,10 @@ def main(arguments: list[str] | None = None) -> int:
     if given.alone is not None:
         resumed(plans[given.alone])
         return 0
+    for config in plans.values():
+        for weights in (given.out / f"{config.name}.safetensors", _made(config)):
+            if weights.exists():
+                check_weights(weights, config)
     given.out.mkdir(parents=True, exist_ok=True)
     todo = [config for config in plans.values() if not (given.out / f"{config.name}.safetensors").exists()]
     for config in todo:
@@ -70,9 +76,13 @@ def _placed(config: TrainConfig, given: argparse.Namespace) -> TrainConfig:
     return replace(config, **folders, device=given.device)
 
 
+def _made(config: TrainConfig) -> Path:
+    return Path(config.output) / f"{config.name}.safetensors"
+
+
 def _train(config: TrainConfig, out: Path, words: list[str]) -> bool:
     """Train in a process of its own; return whether it failed."""
-    made = Path(config.output) / f"{config.name}.safetensors"
+    made = _made(config)
     if not made.exists():
         done = subprocess.run([sys.executable, __file__, *words, "--alone", config.name], check=False)
         if done.returncode:

@@ -7,6 +7,7 @@ import pytest
 import yaml
 
 import upmri
+from upmri import InputError
 from upmri.methods.upmri_objective import UpmriObjective
 from upmri.weights.files import load_prior, save_weights
 
@@ -41,6 +42,8 @@ def test_what_is_missing_is_trained_into_one_folder(configs, tmp_path):
     before = [path.stat().st_mtime_ns for path in sorted(out.iterdir())]
     assert main(words) == 0
     assert [path.stat().st_mtime_ns for path in sorted(out.iterdir())] == before
+    with pytest.raises(InputError, match=r"one.safetensors: .*\(steps was 1, is 2; warmup was 100, is 5\)"):
+        main([*words, "--set", "steps=2", "warmup=5"])
 
 
 def test_a_training_that_fails_does_not_stop_the_others(configs, tmp_path, capfd):

@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -78,6 +79,8 @@ def test_rates_are_scored_on_held_out_lines(config, monkeypatch):
     kept = read_config({**plain, "output": f"{plain['output']}/0.001", "rate": 1e-3, "keep": "best"})
     weights = resumed(kept)  # nothing is trained again
     assert held_out_gain(weights) == found.scores[1e-3]
+    with pytest.raises(InputError, match="steps was 2, is 3.*; choose another folder"):
+        resumed(replace(kept, steps=3))
     monkeypatch.setattr(search, "resumed", None)
     assert search_rate(read_config(plain), grid, known=found.scores) == found
 
@@ -104,3 +107,5 @@ def test_the_script_for_several_trainings(config, write, tmp_path, monkeypatch, 
     rows = json.loads((tmp_path / "found.json").read_text())["rows"]
     assert [row["name"] for row in rows] == ["first", "second"]
     assert all(set(row["scores"]) == {"0.001", "0.002"} and not row["inside"] for row in rows)
+    with pytest.raises(InputError, match=r"first-rates/rates.json: .*batch was 2, is 1; .*steps was 3, is 6"):
+        script.main([*options, "--set", "batch=1"])

@@ -137,9 +137,14 @@ def fingerprint(config: TrainConfig, slices: str) -> str:
 
 def refuse_changes(path: Path, before: str, now: str) -> None:
     """Refuse to continue the run of a checkpoint whose fingerprint differs; the message names what changed."""
-    changed = changes(_LATER | rename_old_keys(json.loads(before)), _LATER | json.loads(now))
+    changed = changed_settings(before, now)
     if changed:
         raise InputError(f"the configuration or the data changed since the run began: {'; '.join(changed)}", path=path)
+
+
+def changed_settings(before: str, now: str) -> list[str]:
+    """Name what differs between two fingerprints, of which the first may be of an earlier version."""
+    return changes(_LATER | rename_old_keys(json.loads(before)), _LATER | json.loads(now))
 
 
 def changes(before: dict[str, Any], now: dict[str, Any]) -> list[str]:

@@ -37,14 +37,11 @@ def training_card(
     kept
         Step of the best weights, their gain on held-out lines, and the gain before training, where these are written.
     """
-    settings = asdict(config)
-    training = {key: settings[key] for key in _TRAINING}
+    described = card_settings(config)
+    training, data = described["training"], described["data"]
     if config.begin is not None:
         earlier = read_card(config.begin)
         training["begun with"] = {key: earlier.get(key) for key in ("name", "data", "training")}
-    made = config.train.images or config.train.undersample  # other scans are used as they are
-    unused = WITHOUT_EFFECT if find_method(config.method).dynamic else ()
-    data = {key: settings["train"][key] for key in _DATA if key not in unused} if made else {}
     data |= {"slices": len(slices), "coils": slices.coils, "simulated": bool(config.train.images)}
     training |= {"seconds": round(seconds), "validation": validation} | ({} if kept is None else {"kept": dict(kept)})
     return {
@@ -54,3 +51,12 @@ def training_card(
         "data": data,
         "training": training,
     }
+
+
+def card_settings(config: TrainConfig) -> dict[str, dict[str, Any]]:
+    """Return those settings of a run that are in the card of its weights, ``training`` and ``data``."""
+    settings = asdict(config)
+    made = config.train.images or config.train.undersample  # other scans are used as they are
+    unused = WITHOUT_EFFECT if find_method(config.method).dynamic else ()
+    data = {key: settings["train"][key] for key in _DATA if key not in unused} if made else {}
+    return {"training": {key: settings[key] for key in _TRAINING}, "data": data}

@@ -12,6 +12,7 @@ from upmri.core.errors import InputError
 from upmri.training.checkpoint import STATE
 from upmri.training.config import TrainConfig
 from upmri.training.loop import DivergedError, train
+from upmri.training.reuse import check_weights
 from upmri.weights.card import read_header
 
 
@@ -106,10 +107,16 @@ def search_rate(
 
 
 def resumed(config: TrainConfig) -> Path:
-    """Train, or continue an interrupted training; return the path of the weights, also of a run that had ended."""
+    """Train, or continue an interrupted training; return the path of the weights, also of a run that had ended.
+
+    Weights of a run with other settings are refused (:func:`upmri.training.reuse.check_weights`).
+    """
     folder = Path(config.output)
     weights = folder / f"{config.name}.safetensors"
-    return weights if weights.exists() else train(config, resume=(folder / STATE).exists())
+    if weights.exists():
+        check_weights(weights, config)
+        return weights
+    return train(config, resume=(folder / STATE).exists())
 
 
 def held_out_gain(weights: Path) -> float:
