@@ -20,8 +20,7 @@ from typing import Any
 
 import train_all
 from provenance import record
-from upmri.core.settings import build
-from upmri.methods.registry import find_method
+from upmri.training.begin import trained_method
 from upmri.training.checkpoint import fingerprint
 from upmri.training.config import TrainConfig, read_config
 from upmri.training.passes import steps_within
@@ -53,9 +52,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 def search(config: TrainConfig, given: argparse.Namespace) -> dict[str, Any]:
     """The best rate of a training, and the scores of all that were tried."""
-    kind = find_method(config.method).objective
-    assert kind is not None, f"{config.method} has nothing to train"
-    steps = given.steps or steps_within(given.passes, build(kind, config.objective, "objective"), config.batch)
+    steps = given.steps or steps_of(config, given.passes)
     folder = given.work / f"{config.name}-rates"
     short = replace(
         config, output=str(folder), steps=steps, warmup=max(1, steps // 10), validate_every=max(1, steps // 2),
@@ -77,6 +74,11 @@ def search(config: TrainConfig, given: argparse.Namespace) -> dict[str, Any]:
     print(f"{config.name}: rate {found.rate:.3g}{edge} ({steps} steps each)", flush=True)
     scores = {f"{rate:g}": round(score, 4) for rate, score in sorted(found.scores.items())}
     return {"name": config.name, "rate": found.rate, "inside": found.inside, "steps": steps, "scores": scores}
+
+
+def steps_of(config: TrainConfig, passes: int) -> int:
+    """Number of steps within a budget of passes, of the network that is trained: with `begin` that of these weights."""
+    return steps_within(passes, trained_method(config)[1], config.batch)
 
 
 def read_scores(file: Path, config: TrainConfig) -> dict[float, float]:

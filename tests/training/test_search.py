@@ -3,7 +3,7 @@
 import importlib.util
 import json
 import math
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +13,7 @@ from upmri.training import search
 from upmri.training.config import read_config
 from upmri.training.loop import DivergedError
 from upmri.training.search import GrowingGrid, best_value, held_out_gain, resumed, search_rate
+from upmri.weights.files import load_prior
 
 
 def run(grid, score):
@@ -85,13 +86,26 @@ def test_rates_are_scored_on_held_out_lines(config, monkeypatch):
     assert search_rate(read_config(plain), grid, known=found.scores) == found
 
 
-@pytest.mark.filterwarnings("ignore:.*phase-encoding lines are in no")
-def test_the_script_for_several_trainings(config, write, tmp_path, monkeypatch, capsys):
+@pytest.fixture
+def script(monkeypatch):
     folder = Path(__file__).parents[2] / "benchmarks"
     monkeypatch.syspath_prepend(str(folder))
     spec = importlib.util.spec_from_file_location("rates", folder / "rates.py")
     script = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(script)
+    return script
+
+
+def test_the_script_counts_passes_of_the_weights_that_training_begins_with(config, script):
+    plain = {**config(), "objective": {}}
+    begun = script.steps_of(read_config(plain | {"begin": "brain"}), 10_000)
+    same = asdict(load_prior("brain").objective)
+    assert begun == script.steps_of(read_config(plain | {"objective": same}), 10_000)
+    assert begun != script.steps_of(read_config(plain), 10_000)
+
+
+@pytest.mark.filterwarnings("ignore:.*phase-encoding lines are in no")
+def test_the_script_for_several_trainings(config, tmp_path, script, capsys):
     plain = config(validation=config()["train"] | {"limit": 2}) | {"name": "first"}
     plans = tmp_path / "plans.json"
     plans.write_text(json.dumps([plain, plain | {"name": "second"}]))
