@@ -110,7 +110,7 @@ class ReconWork:
         """Return the files that may be written for a result."""
         from upmri.formats import registry
 
-        deviations = registry.std_path(destination) if self.settings.get("samples") else None
+        deviations = registry.beside(destination) if self.settings.get("samples") else None
         page = self.page(destination) if self.with_report else None
         return [destination, *(path for path in (deviations, page) if path is not None)]
 

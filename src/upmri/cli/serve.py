@@ -166,7 +166,7 @@ def stream_scan(
     destination = target or Path(f"{base_name(scan)}.nii.gz")
     formats.check_target(destination, overwrite=overwrite, complex=keep_phase, deviations=samples > 1)
     atomic.check_not_input(destination, [scan])
-    if samples > 1 and (beside := registry.std_path(destination)) is not None:
+    if samples > 1 and (beside := registry.beside(destination)) is not None:
         atomic.check_not_input(beside, [scan])
     phase = keep_phase or destination.name.lower().endswith((".h5", ".npy", ".cfl"))
     config: dict[str, Any] = {

@@ -173,7 +173,7 @@ def written_format(path: Path) -> tuple[str, WrittenFormat]:
     raise InputError(f"expected a name that ends in {', '.join(written_formats())}", path=path)
 
 
-def std_path(path: Path) -> Path | None:
+def beside(path: Path) -> Path | None:
     """Return the file of standard deviations that is written beside an image, None where the format has none."""
     _, kind = written_format(path)
     return None if kind.std_path is None else kind.std_path(path)
