@@ -133,15 +133,19 @@ def test_no_process_begins_a_step_before_all_have_their_scans(
     slices.close()
 
 
-def test_an_error_of_the_preparation_ends_the_training(made, monkeypatch):
+@pytest.mark.parametrize("error", [ValueError("no coils"), InputError("no coils")])
+def test_an_error_of_the_preparation_ends_the_training(made, monkeypatch, error):
+    """Only wrong input is called so."""
+
     def broken(_, todo):
-        yield todo[0], ValueError("no coils")
+        yield todo[0], error
 
     slices = made()
     monkeypatch.setattr(RedrawnSlices, "_beside", broken)
     batch(slices, 0)
-    with pytest.raises(InputError, match="no coils"):
+    with pytest.raises(type(error), match="no coils") as found:
         batch(slices, EVERY)
+    assert type(found.value) is type(error)
     slices.close()
 
 

@@ -8,7 +8,7 @@ import random
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import as_completed
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from upmri.core.errors import InputError, as_input_error, first_of
+from upmri.core.errors import InputError, first_of
 from upmri.core.progress import bar
 from upmri.core.scan import Scan
 from upmri.formats import atomic
@@ -35,6 +35,7 @@ from upmri.physics.sense import SenseOperator
 from upmri.physics.simulate import simulate
 from upmri.training.config import DataConfig
 from upmri.training.selection import Slice, draw_lines, keep_lines, read_image, select
+from upmri.training.workers import by_processes
 from upmri.weights.catalogue import find_weights
 from upmri.weights.files import load_prior
 
@@ -94,8 +95,8 @@ def prepare(
         if run is not None:
             made += _spread(run, todo, advance)
         elif workers > 1 and len(todo) > 1:
-            with processes(workers) as executor:
-                for future in as_completed([executor.submit(_prepare, pair) for pair in todo]):
+            with by_processes(workers, [partial(_prepare, pair) for pair in todo]) as futures:
+                for future in as_completed(futures):
                     made.append(future.result())
                     advance()
         else:
@@ -118,20 +119,20 @@ def _not_empty(files: list[Path], slices: list[Slice], without: set[Path]) -> li
     return [file for file in files if file not in without]
 
 
-def processes(count: int) -> ProcessPoolExecutor:
-    """Return processes of one thread each that prepare slices."""
-    # An executor, not a pool: where a script lacks its `if __name__ == "__main__"`, a pool would hang.
-    return ProcessPoolExecutor(count, torch.multiprocessing.get_context("spawn"), torch.set_num_threads, (1,))
-
-
 def _spread(run: Run, todo: list[tuple[_Job, Path]], advance: Callable[[], None]) -> list[Path | None]:
-    errors, made = [], []
+    errors: list[InputError] = []
+    failures: list[BaseException] = []  # of the program or the machine
+    made = []
     for _, found in run(deque(partial(_prepare, pair) for pair in todo)):
-        if isinstance(found, BaseException):
-            errors.append(as_input_error(found))
+        if isinstance(found, InputError):
+            errors.append(found)
+        elif isinstance(found, BaseException):
+            failures.append(found)
         else:
             made.append(found)
         advance()
+    if failures:
+        raise failures[0]
     if errors:
         raise first_of(errors, "slices")
     return made

@@ -15,7 +15,8 @@ from upmri.physics.problem import Problem
 from upmri.training.config import TrainConfig
 from upmri.training.data import PreparedSlices
 from upmri.training.distributed import Process
-from upmri.training.prepare import prepare, processes
+from upmri.training.prepare import prepare
+from upmri.training.workers import by_processes
 
 # Name of the folder in that of the run for later draws, each in one of its own.
 _FOLDER = "redrawn"
@@ -91,10 +92,8 @@ class RedrawnSlices:
 
     def _beside(self, todo: deque[Callable[[], Any]]) -> Iterator[tuple[Any, Any]]:
         """Call functions by processes beside the training, until :meth:`close`."""
-        with processes(self._config.workers) as executor:
-            calls = {executor.submit(call): call for call in todo}
+        with by_processes(self._config.workers, todo) as calls:
             for future in as_completed(calls):
                 if self._stopped.is_set():
-                    executor.shutdown(cancel_futures=True)
                     raise CancelledError
                 yield calls[future], future.exception() or future.result()
