@@ -1,12 +1,15 @@
 """Lines and tables of the command line."""
 
+import errno
 import io
 import warnings
+from pathlib import Path
 
 import pytest
 from rich.console import Console
 
 from upmri.cli import console
+from upmri.core.errors import InputError
 
 
 @pytest.fixture
@@ -28,6 +31,28 @@ def test_text_is_not_markup(written):
     console.complain(ValueError("[red]b"))
     console.warn("[link=c]")
     assert written() == ("[bold]a[/bold] \ufffd[31m\n", "upmri: [red]b\nupmri: [link=c]\n")
+
+
+@pytest.mark.parametrize(
+    ("error", "text", "code"),
+    [
+        (InputError("wrong", field="mask"), "upmri: a.h5: mask: wrong; saved at step 3\n", 2),
+        (
+            OSError(errno.ENOSPC, "No space", "b.h5"),
+            "upmri: b.h5: cannot be written or read: No space; saved at step 3\n",
+            2,
+        ),
+        (
+            KeyError("x"),
+            "upmri: a.h5: KeyError: 'x' (an error in upmri itself; --debug shows where); saved at step 3\n",
+            1,
+        ),
+    ],
+)
+def test_notes_of_an_error_are_said(written, error, text, code):
+    error.add_note("saved at step 3")
+    assert console.complain_of(error, Path("a.h5")) == code
+    assert written() == ("", text)
 
 
 def test_listing(written):

@@ -73,12 +73,21 @@ def test_a_signal_in_the_last_step_changes_nothing(config, at):
     assert train(config()).exists()
 
 
-def test_the_second_signal_interrupts_at_once(config, runs, at):
+def test_the_second_signal_interrupts_at_once(config, runs, at, monkeypatch):
+    monkeypatch.setattr("upmri.training.interrupt._SAME", 0)
     at(5, send(signal.SIGINT, signal.SIGINT))
     with pytest.raises(KeyboardInterrupt) as stop:
         train(config(steps=9, save_every=2))
     assert not isinstance(stop.value, TrainingInterrupted)
     assert runs.step_of(config()) == 4
+
+
+def test_a_signal_that_comes_twice_is_one(config, runs, at):
+    """``timeout`` sends it to the process, then to its group."""
+    at(5, send(signal.SIGTERM, signal.SIGTERM))
+    with pytest.raises(TrainingInterrupted):
+        train(config(**LONG))
+    assert runs.step_of(config()) == 6
 
 
 def test_a_run_that_has_diverged_is_not_saved(config, at):
@@ -93,13 +102,13 @@ def test_a_run_that_has_diverged_is_not_saved(config, at):
 
 def test_signals_are_left_alone_where_they_cannot_be_watched():
     before = signal.getsignal(signal.SIGINT)
-    with SignalWatch(active=False) as watch:
+    with SignalWatch(folder=Path(), active=False) as watch:
         assert signal.getsignal(signal.SIGINT) is before
     errors = []
 
     def other() -> None:
         try:
-            with SignalWatch(active=True):
+            with SignalWatch(folder=Path(), active=True):
                 pass
         except ValueError as error:
             errors.append(error)

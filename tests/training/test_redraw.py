@@ -1,10 +1,13 @@
 """New scans during training: those of each step, the files that hold them, and what an interruption leaves."""
 
 import gc
+import os
+import signal
 import time
 import weakref
 from collections import deque
 from concurrent.futures import CancelledError
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
@@ -19,12 +22,15 @@ from upmri.training import loop, train
 from upmri.training.config import read_config
 from upmri.training.data import PreparedSlices
 from upmri.training.distributed import Process
+from upmri.training.interrupt import SignalWatch, TrainingInterrupted
 from upmri.training.prepare import prepare
 from upmri.training.redraw import RedrawnSlices
 
 CPU = torch.device("cpu")
 ALONE = Process(0, 1, CPU)
+WATCH = SignalWatch(folder=Path(), active=False)
 EVERY = 3
+GUARD = 120  # seconds after which a failing test stops to wait
 
 
 @pytest.fixture
@@ -50,7 +56,7 @@ def in_this_process(monkeypatch):
 def made(settings, tmp_path, in_this_process):
     """``made()``: its slices."""
     run = read_config(settings)
-    return lambda: RedrawnSlices(run, ALONE, prepare(run.train, tmp_path / "cache"))
+    return lambda: RedrawnSlices(run, ALONE, prepare(run.train, tmp_path / "cache"), WATCH)
 
 
 def batch(slices, step):
@@ -86,7 +92,7 @@ def test_scans_beside_the_images_need_references_too(settings, tmp_path, in_this
     train_data = {**settings["train"], "limit": None}
     for data, refused in ((train_data, False), (train_data | {"scans": [str(plain)]}, True)):
         run = read_config(settings | {"train": data})
-        slices = RedrawnSlices(run, ALONE, prepare(run.train, tmp_path / "cache"))
+        slices = RedrawnSlices(run, ALONE, prepare(run.train, tmp_path / "cache"), WATCH)
         with pytest.raises(InputError, match="1 of 17 slices have no reference") if refused else nullcontext():
             slices.need_references()
         slices.close()
@@ -126,9 +132,9 @@ def test_no_process_begins_a_step_before_all_have_their_scans(
     """A step waits for the others for some minutes only."""
     done, run = [], read_config(settings)
     monkeypatch.setattr(Process, "wait", lambda _: done.append("wait"))
-    slices = RedrawnSlices(run, Process(rank, 2, CPU), prepare(run.train, tmp_path / "cache"))
+    slices = RedrawnSlices(run, Process(rank, 2, CPU), prepare(run.train, tmp_path / "cache"), WATCH)
     monkeypatch.setattr(RedrawnSlices, "_make", lambda *_: done.append("make"))
-    slices._change(1)
+    slices._change(1, EVERY)
     assert done == expected
     slices.close()
 
@@ -151,7 +157,7 @@ def test_an_error_of_the_preparation_ends_the_training(made, monkeypatch, error)
 
 def test_the_end_does_not_wait_for_scans_that_nobody_needs(settings, tmp_path):
     run = read_config(settings)
-    slices = RedrawnSlices(run, ALONE, prepare(run.train, tmp_path / "cache"))
+    slices = RedrawnSlices(run, ALONE, prepare(run.train, tmp_path / "cache"), WATCH)
     calls = slices._beside(deque([partial(time.sleep, 0.05)] * 1000))
     assert next(calls)[1] is None
     slices.close()
@@ -185,6 +191,59 @@ def test_an_interrupted_run_ends_as_if_it_had_not_been(settings, runs, monkeypat
 @pytest.mark.soak
 def test_the_same_where_other_processes_prepare_scans(settings, runs, monkeypatch):
     check_interruption(settings | {"workers": 2}, runs, monkeypatch)
+
+
+def train_with(settings, work, **options):
+    """Train; the scans of the third draw are prepared by ``work(slices)`` while their first step waits."""
+    change = RedrawnSlices._change
+
+    def beside(slices, _):
+        yield None, work(slices)
+
+    def late(slices, draw, step):
+        with pytest.MonkeyPatch.context() as patch:
+            if draw == 2:
+                slices._next = None  # what was prepared beside the steps
+                patch.setattr(RedrawnSlices, "_beside", beside)
+            change(slices, draw, step)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(RedrawnSlices, "_change", late)
+        train(settings, **options)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.usefixtures("in_this_process")
+def test_a_signal_ends_the_wait_for_scans_and_no_step_is_lost(settings, runs, number):
+    """Also where a resumed run begins with it."""
+    uninterrupted = settings | {"output": settings["output"] + "uninterrupted"}
+    train(uninterrupted)
+    settings = settings | {"save_every": 100}
+
+    def endless(slices):
+        os.kill(os.getpid(), number)
+        assert slices._stopped.wait(GUARD)
+        return CancelledError()
+
+    for resume in (False, True):
+        with pytest.raises(TrainingInterrupted) as stop:
+            train_with(settings, endless, resume=resume)
+        assert (stop.value.step, stop.value.number) == (2 * EVERY, number)
+        assert runs.step_of(settings) == 2 * EVERY
+    train(settings, resume=True)
+    runs.assert_same_run(uninterrupted, settings)
+
+
+@pytest.mark.parametrize("error", [BrokenProcessPool("killed"), InputError("no coils"), OSError("disk full")])
+@pytest.mark.usefixtures("in_this_process")
+def test_where_scans_cannot_be_prepared_no_step_is_lost(settings, runs, error):
+    settings = settings | {"save_every": 100}
+    with pytest.raises(type(error), match=str(error)) as found:
+        train_with(settings, lambda _: error)
+    assert type(found.value) is type(error)
+    assert found.value.__notes__ == [f"saved at step {2 * EVERY}; continue with --resume (resume=True)"]
+    assert runs.step_of(settings) == 2 * EVERY
+    train(settings, resume=True)
 
 
 @pytest.mark.parametrize(

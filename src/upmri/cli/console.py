@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from upmri.core.errors import InputError
+from upmri.core.errors import InputError, with_notes
 from upmri.core.printable import one_line
 
 _DISK = (errno.EACCES, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.ENAMETOOLONG, errno.ENOSPC, errno.EPERM, errno.EROFS)
@@ -50,10 +50,10 @@ def say(text: str) -> None:
 
 
 def complain(error: BaseException) -> None:
-    """Print an error as one line on stderr, with its traceback above it when ``--debug`` was given."""
+    """Print an error with its notes as one line on stderr, with its traceback above when ``--debug`` was given."""
     if debugging():
         traceback.print_exception(error, file=sys.stderr)
-    _print_message(error, "red")
+    _print_message("; ".join([str(error), *getattr(error, "__notes__", ())]), "red")
 
 
 def complain_of(error: Exception, path: Path | None = None) -> int:
@@ -63,14 +63,14 @@ def complain_of(error: Exception, path: Path | None = None) -> int:
     itself, of which ``--debug`` shows where it was raised.
     """
     if isinstance(error, OSError) and error.errno in _DISK:
-        error = InputError(f"cannot be written or read: {error.strerror}", path=error.filename)
+        error = with_notes(InputError(f"cannot be written or read: {error.strerror}", path=error.filename), error)
     if isinstance(error, InputError):
         complain(error.within(path=path).with_traceback(error.__traceback__))
         return 2
     named = "" if path is None else f"{path}: "
     shown = RuntimeError(f"{named}{type(error).__name__}: {error} (an error in upmri itself; --debug shows where)")
     shown.__cause__ = error
-    complain(shown)
+    complain(with_notes(shown, error))
     return 1
 
 

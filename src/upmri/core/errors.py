@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from os import PathLike
-from typing import Any
+from typing import Any, TypeVar
+
+Error = TypeVar("Error", bound=BaseException)
 
 
 class InputError(ValueError):
@@ -43,10 +45,17 @@ class InputError(ValueError):
     def within(self, *, field: str | None = None, path: str | PathLike[str] | None = None) -> InputError:
         """Return the same error as seen from outside: its field below ``field``, in the file ``path``.
 
-        A path that is already known is kept.
+        A path that is already known is kept, and so are notes.
         """
         inner = ".".join(part for part in (field, self.field) if part) or None
-        return type(self)(self.message, field=inner, path=self.path or path)
+        return with_notes(type(self)(self.message, field=inner, path=self.path or path), self)
+
+
+def with_notes(error: Error, other: BaseException) -> Error:
+    """Return an error after adding the notes of another one to it."""
+    for note in getattr(other, "__notes__", ()):
+        error.add_note(note)
+    return error
 
 
 def as_input_error(error: BaseException) -> InputError:

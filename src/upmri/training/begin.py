@@ -13,6 +13,7 @@ from upmri.methods.registry import find_method
 from upmri.training.config import TrainConfig
 from upmri.training.data import Batches, PreparedSlices, ValidationData
 from upmri.training.distributed import Process
+from upmri.training.interrupt import SignalWatch
 from upmri.training.prepare import prepare
 from upmri.training.redraw import RedrawnSlices
 from upmri.training.simulated_series import SimulatedSeries, check_series
@@ -64,7 +65,7 @@ def first_network(config: TrainConfig, objective: Objective, process: Process) -
 
 
 def training_data(
-    config: TrainConfig, method: type[Learned], process: Process, progress: bool
+    config: TrainConfig, method: type[Learned], process: Process, watch: SignalWatch, progress: bool
 ) -> tuple[Batches, ValidationData | None]:
     """Prepare slices for training and validation: the first process does it, the others wait and read them.
 
@@ -82,7 +83,7 @@ def training_data(
         if process.leads == turn:
             files = prepare(config.train, config.cache_folder, workers=config.workers, progress=progress)
             train_ = (
-                RedrawnSlices(config, process, files)
+                RedrawnSlices(config, process, files, watch)
                 if config.train.redraw
                 else PreparedSlices(files, process.device, resident=config.resident)
             )

@@ -196,6 +196,12 @@ def read_facts(path: Path) -> dict[str, Any]:
     return facts
 
 
+def saved_step(folder: Path) -> int:
+    """Return the step of a run's checkpoint, 0 if there is none."""
+    path = folder / STATE
+    return int(read_facts(path)["step"]) if path.exists() else 0
+
+
 def _opened(path: Path) -> Any:
     from safetensors import SafetensorError, safe_open
 

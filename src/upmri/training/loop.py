@@ -17,6 +17,7 @@ from upmri.core.progress import bar
 from upmri.formats import atomic
 from upmri.methods.base import Objective
 from upmri.methods.learned import Learned
+from upmri.physics.problem import Problem
 from upmri.training import checkpoint
 from upmri.training.begin import first_network, trained_method, training_data
 from upmri.training.config import TrainConfig, read_config
@@ -83,21 +84,24 @@ def train(
     if config.begin is not None:
         atomic.check_not_input(folder / f"{config.name}.safetensors", [find_weights(config.begin)])
     network = first_network(config, objective, process)  # before the data, which may take long
-    with process.in_use(), checkpoint.run_lock(folder) if process.leads else nullcontext():
+    with (
+        process.in_use(),
+        checkpoint.run_lock(folder) if process.leads else nullcontext(),
+        SignalWatch(folder=folder, active=process.world == 1, saved=checkpoint.saved_step(folder)) as watch,
+    ):
         checkpoint.check(folder, resume)  # once more, now that no other training can change it
-        slices, validation = training_data(config, method, process, progress)
+        slices, validation = training_data(config, method, process, watch, progress)
         with closing(slices):
             run = _Run(config, method, objective, network, process, slices, validation)
-            with (
-                bar("training", config.steps - run.step, shown=progress and process.leads) as advance,
-                SignalWatch(active=process.world == 1) as watch,
-            ):
+            with bar("training", config.steps - run.step, shown=progress and process.leads) as advance:
+                watch.saved = None
                 while run.step < config.steps:
                     run.advance()
                     advance()
                     if watch.number is not None and run.step < config.steps:
                         run.save()
                         raise TrainingInterrupted(folder, run.step, watch.number)
+                watch.saved = run.step
             return run.finish()
 
 
@@ -199,9 +203,7 @@ class _Run:
         config = self.config
         self.optimiser.param_groups[0]["lr"] = rate
         torch.manual_seed(seed_of(config.seed, "dropout", self.step, self.process.rank))
-        problem = self.slices.batch(
-            self.step, config.batch, config.seed, flips=config.flips, rank=self.process.rank, world=self.process.world
-        )
+        problem = self._batch()
         self.passes.refresh()
         self.passes.module.train()
         try:
@@ -215,6 +217,20 @@ class _Run:
         self.optimiser.zero_grad(set_to_none=True)
         _update_average(self.average, self.network, min(config.ema, (self.step + 1) / (self.step + 10)))
         return torch.stack([loss.detach(), norm.detach()])
+
+    def _batch(self) -> Problem:
+        """Return the batch of the next step. Where there is none, whatever the reason, no earlier step is lost."""
+        config, process = self.config, self.process
+        try:
+            return self.slices.batch(
+                self.step, config.batch, config.seed, flips=config.flips, rank=process.rank, world=process.world
+            )
+        except BaseException as error:
+            if self.step and process.leads:
+                self.save()
+                if isinstance(error, Exception):
+                    error.add_note(f"saved at step {self.step}; continue with --resume (resume=True)")
+            raise
 
     def _report(self, rate: float) -> None:
         loss, norm = self.process.mean(torch.stack(self.recent).mean(0)).tolist()

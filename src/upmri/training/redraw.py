@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, as_completed
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, as_completed, wait
 from dataclasses import replace
 from pathlib import Path
 from threading import Event
@@ -15,11 +15,14 @@ from upmri.physics.problem import Problem
 from upmri.training.config import TrainConfig
 from upmri.training.data import PreparedSlices
 from upmri.training.distributed import Process
+from upmri.training.interrupt import SignalWatch, TrainingInterrupted
 from upmri.training.prepare import prepare
 from upmri.training.workers import by_processes
 
 # Name of the folder in that of the run for later draws, each in one of its own.
 _FOLDER = "redrawn"
+# Seconds between two looks at signals while a draw is awaited.
+_PAUSE = 0.1
 
 
 class RedrawnSlices:
@@ -34,10 +37,12 @@ class RedrawnSlices:
         Configuration of the run, and this process. The first process prepares scans, the others wait and read them.
     first
         Prepared slices of the first draw, of which ``names`` are the names.
+    watch
+        Watch over signals: one that it has noted ends the wait for a draw.
     """
 
-    def __init__(self, config: TrainConfig, process: Process, first: Sequence[Path]) -> None:
-        self._config, self._process = config, process
+    def __init__(self, config: TrainConfig, process: Process, first: Sequence[Path], watch: SignalWatch) -> None:
+        self._config, self._process, self._watch = config, process, watch
         self._known = {file.name: file for file in first}
         self._folder = Path(config.output) / _FOLDER
         self._slices = slices = PreparedSlices(first, process.device, resident=config.resident)
@@ -57,10 +62,16 @@ class RedrawnSlices:
         self._slices.need_references()
 
     def batch(self, step: int, size: int, seed: int, *, flips: bool, rank: int = 0, world: int = 1) -> Problem:
-        """Return this process's share of the batch of a step."""
+        """Return this process's share of the batch of a step.
+
+        Raises
+        ------
+        TrainingInterrupted
+            A signal came while the scans of this step were prepared.
+        """
         draw, last = (number // self._config.train.redraw for number in (step, self._config.steps - 1))
         if draw != self._draw:
-            self._change(draw)
+            self._change(draw, step)
         if self._process.leads and self._next is None and draw < last:
             self._next = self._thread.submit(self._make, draw + 1)
         return self._slices.batch(step, size, seed, flips=flips, rank=rank, world=world)
@@ -72,11 +83,14 @@ class RedrawnSlices:
         if self._process.leads:
             shutil.rmtree(self._folder, ignore_errors=True)
 
-    def _change(self, draw: int) -> None:
-        """Go on to the scans of a later draw."""
+    def _change(self, draw: int, step: int) -> None:
+        """Go on to the scans of a later draw, which begins with this step or before it."""
         if self._process.leads:
-            self._slices = self._make(draw) if self._next is None else self._next.result()
-            self._next = None
+            coming = self._next or self._thread.submit(self._make, draw)
+            while wait([coming], _PAUSE).not_done:
+                if self._watch.number is not None:
+                    raise TrainingInterrupted(Path(self._config.output), step, self._watch.number)
+            self._slices, self._next = coming.result(), None
         self._process.wait()
         if self._process.leads:  # no process reads the earlier ones any more
             shutil.rmtree(self._folder / str(self._draw), ignore_errors=True)
