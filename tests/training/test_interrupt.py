@@ -1,5 +1,6 @@
 """Ctrl-C, SIGTERM and a second training: nothing that was computed is lost, and no state is torn."""
 
+import importlib
 import os
 import signal
 import subprocess
@@ -88,6 +89,43 @@ def test_a_signal_that_comes_twice_is_one(config, runs, at):
     with pytest.raises(TrainingInterrupted):
         train(config(**LONG))
     assert runs.step_of(config()) == 6
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    ("where", "calls", "step"),
+    [
+        ("upmri.training.loop.first_network", 1, 0),
+        ("upmri.training.prepare._make", 5, 0),
+        ("upmri.training.loop.validate", 1, 0),
+        ("upmri.training.loop.save_weights", 1, 4),
+    ],
+)
+def test_a_signal_outside_of_the_steps_ends_at_once_and_the_run_is_resumed(
+    config, runs, monkeypatch, where, calls, step, number
+):
+    """While slices are prepared, in the first validation, and while the weights are written."""
+    shared = {"keep": "best", "validation": {**config()["train"], "limit": 2}, "calibrate": False, "cache": None}
+    uninterrupted = config(**shared, output=config()["output"] + "uninterrupted")
+    train(uninterrupted)
+    settings, left = config(**shared), [calls]
+    module, _, name = where.rpartition(".")
+    plain = getattr(importlib.import_module(module), name)
+
+    def late(*words, **options):
+        left[0] -= 1
+        if not left[0]:
+            os.kill(os.getpid(), number)
+        return plain(*words, **options)
+
+    monkeypatch.setattr(where, late)
+    with pytest.raises(TrainingInterrupted, match="before a step was saved" if not step else f"at step {step}") as stop:
+        train(settings)
+    assert "; continue with --resume" in str(stop.value)
+    assert (stop.value.step, stop.value.number) == (step, number)
+    assert left == [0]
+    train(settings, resume=True)
+    runs.assert_same_run(uninterrupted, settings)
 
 
 def test_a_run_that_has_diverged_is_not_saved(config, at):

@@ -307,16 +307,29 @@ def test_a_run_that_is_there_is_not_overwritten(config):
     assert {file: file.read_bytes() for file in path.parent.iterdir() if file.is_file()} == before
 
 
-@pytest.mark.parametrize("begun", [False, True])
-def test_without_a_checkpoint_there_is_nothing_to_resume(config, begun):
+@pytest.mark.parametrize("there", [(), ("notes.txt",), ("cache",), (".lock", "weights.safetensors")])
+def test_where_no_run_was_begun_there_is_nothing_to_resume(config, there):
+    """Neither in a folder of other files or prepared slices, nor in that of a run whose checkpoint was removed."""
     settings = config()
-    if begun:
-        with spoilt(stop, 0), pytest.raises(KeyboardInterrupt):
-            train(settings)
-    with pytest.raises(InputError) as error:
+    folder = Path(settings["output"])
+    for name in there:
+        (folder / name).mkdir(parents=True)
+    with pytest.raises(InputError, match="no checkpoint to continue; start without it") as error:
         train(settings, resume=True)
     assert (error.value.field, error.value.path) == ("--resume", settings["output"])
-    assert Path(settings["output"]).exists() == begun
+    assert sorted(path.name for path in folder.glob("*")) == sorted(there)
+
+
+def test_a_run_interrupted_before_its_first_checkpoint_begins_again(config, runs):
+    """With the same command as any other interrupted run."""
+    uninterrupted = config(output=config()["output"] + "uninterrupted")
+    train(uninterrupted)
+    settings = config()
+    for resume in (False, True):
+        with spoilt(stop, 1), pytest.raises(KeyboardInterrupt):
+            train(settings, resume=resume)
+    train(settings, resume=True)
+    runs.assert_same_run(uninterrupted, settings)
 
 
 def test_a_training_that_fails_early_leaves_no_folder(config, tmp_path):

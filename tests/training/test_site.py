@@ -1,5 +1,7 @@
 """Adaptation to a site: weights from its undersampled scans, never worse on held-out lines of scans kept back."""
 
+import os
+import signal
 import warnings
 
 import numpy as np
@@ -121,6 +123,18 @@ def test_an_interrupted_run_is_resumed(folder, begin, tmp_path, monkeypatch):
     adapt(folder, begin=begin, output=target, resume=True)
     assert same(target, whole)
     assert not (tmp_path / "site.run").exists()
+
+
+def test_a_run_interrupted_while_scans_are_prepared_is_resumed(folder, begin, tmp_path, monkeypatch):
+    target = tmp_path / "site.safetensors"
+
+    def interrupted(*_):
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    with monkeypatch.context() as patch, pytest.raises(TrainingInterrupted, match="continue with --resume"):
+        patch.setattr("upmri.training.prepare._make", interrupted)
+        adapt(folder, begin=begin, output=target)
+    assert adapt(folder, begin=begin, output=target, resume=True) == target
 
 
 def test_without_a_gain_nothing_is_written(folder, begin, tmp_path, monkeypatch):

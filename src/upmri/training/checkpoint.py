@@ -41,13 +41,14 @@ _NO_LOCKS = (errno.ENOTSUP, errno.ENOLCK, errno.ENOSYS)
 def run_lock(folder: Path) -> Iterator[None]:
     """Within this context, no other training can use the folder; the system frees the lock when a process ends.
 
-    The folder is made if it is not there, and removed again if an error ends the context before anything was written.
+    The folder is made if it is not there, and removed again if an error ends the context before anything was written;
+    not at an interruption, after which :func:`check` lets the run be resumed.
     """
     made = [path for path in (folder, *folder.parents) if not path.exists()]
     with _locked_file(folder):
         try:
             yield
-        except BaseException:
+        except Exception:
             _remove_if_unused(folder, made)
             raise
 
@@ -55,11 +56,12 @@ def run_lock(folder: Path) -> Iterator[None]:
 def _locked_file(folder: Path) -> AbstractContextManager[Any]:
     """Make the folder; return the open file whose lock this process holds, which is free when it is closed."""
     atomic.make_folder(folder)
+    path = folder / _LOCK
     try:
         import fcntl
     except ImportError:  # not on Windows
+        path.touch()
         return nullcontext()
-    path = folder / _LOCK
     while True:
         with ExitStack() as unless_locked, atomic.failures(folder):
             file = unless_locked.enter_context(path.open("a+"))
@@ -99,7 +101,9 @@ def _remove_if_unused(folder: Path, made: Sequence[Path]) -> None:
 
 
 def check(folder: Path, resume: bool, file: Path | None = None) -> None:
-    """Refuse to overwrite a run, and to resume where there is none.
+    """Refuse to overwrite a run, and to resume where none was begun.
+
+    A run that was interrupted before its first checkpoint was begun, too: it has the lock, and no weights.
 
     Parameters
     ----------
@@ -111,7 +115,8 @@ def check(folder: Path, resume: bool, file: Path | None = None) -> None:
         What the user named instead of the folder: the file to write.
     """
     found = (folder / STATE).exists()
-    if resume and not found:
+    begun = (folder / _LOCK).exists() and not any(folder.glob("*.safetensors"))
+    if resume and not (found or begun):
         where = "" if file is None else f" in {folder}"
         raise InputError(
             f"there is no checkpoint to continue{where}; start without it", field="--resume", path=file or folder

@@ -49,15 +49,15 @@ def train(
     resume
         Whether to continue from the checkpoint in the output folder. On a CPU the result is that of an uninterrupted
         run, bit for bit; on a GPU it may differ by rounding. Without it a folder that has a checkpoint is refused, and
-        with it one that has none.
+        with it one in which no training was begun. One that was interrupted before its first checkpoint begins again.
     progress
         Whether to show a bar with the remaining time.
 
     Raises
     ------
     TrainingInterrupted
-        After Ctrl-C or SIGTERM: the step in progress was finished and the state saved. Several processes that train
-        together end at once; their last checkpoint is kept.
+        After Ctrl-C or SIGTERM: the step in progress was finished and the state saved, or there was nothing to save.
+        Several processes that train together end at once; their last checkpoint is kept.
 
     Examples
     --------
@@ -83,13 +83,13 @@ def train(
     checkpoint.check(folder, resume)
     if config.begin is not None:
         atomic.check_not_input(folder / f"{config.name}.safetensors", [find_weights(config.begin)])
-    network = first_network(config, objective, process)  # before the data, which may take long
     with (
         process.in_use(),
         checkpoint.run_lock(folder) if process.leads else nullcontext(),
         SignalWatch(folder=folder, active=process.world == 1, saved=checkpoint.saved_step(folder)) as watch,
     ):
         checkpoint.check(folder, resume)  # once more, now that no other training can change it
+        network = first_network(config, objective, process)  # before the data, which may take long
         slices, validation = training_data(config, method, process, watch, progress)
         with closing(slices):
             run = _Run(config, method, objective, network, process, slices, validation)

@@ -29,6 +29,7 @@ from upmri.methods.upmri_objective import ADAPTATION_SPLIT
 from upmri.networks.precision import trains_in_16_bits
 from upmri.training import checkpoint
 from upmri.training.config import DataConfig, TrainConfig
+from upmri.training.interrupt import TrainingInterrupted
 from upmri.training.loop import train
 from upmri.weights.card import read_header
 from upmri.weights.catalogue import find_weights
@@ -195,6 +196,8 @@ def _first_state(run: Path) -> Iterator[None]:
     new = not run.exists()
     try:
         yield
+    except TrainingInterrupted:  # --resume continues it
+        raise
     except BaseException:
         if new and run.exists() and not (run / checkpoint.STATE).exists():
             with suppress(InputError), checkpoint.run_lock(run):  # unless another process began a run in it meanwhile
