@@ -4,7 +4,7 @@ import random
 import shutil
 import signal
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -31,7 +31,7 @@ from upmri.training.interrupt import TrainingInterrupted
 from upmri.training.loop import DivergedError, _schedule
 from upmri.training.prepare import prepare
 from upmri.weights.catalogue import read_card
-from upmri.weights.files import load_prior
+from upmri.weights.files import load_prior, save_weights
 
 
 @contextmanager
@@ -364,7 +364,6 @@ def test_the_weights_are_not_written_over_those_that_it_begins_with(config):
         ({"precision": "bf16"}, "precision was fp32, is bf16"),
         ({"optimiser": "muon"}, "optimiser was adamw, is muon"),
         ({"keep": "best"}, "keep was last, is best"),
-        ({"calibrate": False}, "calibrate was True, is False"),
         ({"objective": {"cascades": 2, "width": 16, "path_every": 2}}, r"objective\.cascades was 1, is 2"),
         ({"method": "upmri-paper", "objective": {"size": "tiny"}}, "method was upmri, is upmri-paper"),
     ],
@@ -393,18 +392,57 @@ def test_settings_that_do_not_change_the_result_may_change(config, runs):
     assert all(torch.equal(tensor, expected[key]) for key, tensor in runs.state(moved_).items())
 
 
-def with_old_names(folder):
-    """Rewrite a run as versions before the keys were renamed have written it."""
+def test_a_calibration_that_fails_can_be_left_out(config, monkeypatch):
+    settings = config(validation={**config()["train"], "limit": 1})
+
+    def fails(*_):
+        raise RuntimeError("no calibration")
+
+    monkeypatch.setattr(UpmriObjective, "calibrate", fails)
+    with pytest.raises(RuntimeError, match="no calibration"):
+        train(settings)
+    assert train(settings | {"calibrate": False}, resume=True).exists()
+
+
+def change_facts(folder, change):
+    """Change the configuration in a checkpoint."""
     path = folder / "checkpoint.safetensors"
     with safe_open(path, framework="pt") as file:
         facts = json.loads(file.metadata()["facts"])
-    config = json.loads(facts["config"])
-    objective = config["lesson"] = config.pop("objective")
-    objective["doubt"] = objective.pop("sigma_jitter")
-    split = objective["split"]
-    objective["split"] = {"judged": split["loss"], "told": split["path"], "calibration": split["calibration"]}
-    facts["config"] = json.dumps(config, sort_keys=True)
+    facts["config"] = json.dumps(change(json.loads(facts["config"])), sort_keys=True)
     save_file(load_file(path), path, metadata={"facts": json.dumps(facts)})
+
+
+@pytest.mark.parametrize("earlier", [False, True])
+def test_other_settings_of_the_weights_that_training_begins_with_cannot_resume(config, earlier):
+    """Checkpoints of earlier versions do not have them."""
+    settings = {"objective": {"cascades": 1, "width": 16}}
+    begin = train(config(steps=1, output=config()["output"] + "begin") | settings)
+    run = config(begin=str(begin)) | {"objective": {"path_every": 2}}
+    with spoilt(stop, 3), pytest.raises(KeyboardInterrupt):
+        train(run)
+    prior = load_prior(begin)
+    card = {key: value for key, value in prior.card.items() if key not in ("format", "method", "objective")}
+    other = replace(prior.objective, own=prior.objective.own + 1, path_every=3)
+    save_weights(begin, dict(prior.network.named_parameters()), "upmri", other, card)
+    if earlier:
+        change_facts(Path(run["output"]), lambda facts: {k: v for k, v in facts.items() if k != "objective of begin"})
+    expected = r"since the run began: objective of begin\.own was [\d.]+, is [\d.]+$"
+    with nullcontext() if earlier else pytest.raises(InputError, match=expected):
+        train(run, resume=True)
+
+
+def with_old_names(folder):
+    """Rewrite a run as versions before the keys were renamed have written it."""
+
+    def change(config):
+        objective = config["lesson"] = config.pop("objective")
+        objective["doubt"] = objective.pop("sigma_jitter")
+        split = objective["split"]
+        objective["split"] = {"judged": split["loss"], "told": split["path"], "calibration": split["calibration"]}
+        return config
+
+    change_facts(folder, change)
     log = folder / "log.jsonl"
     entries = [json.loads(line) for line in log.read_text().splitlines()]
     for entry in entries:

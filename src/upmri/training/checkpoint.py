@@ -22,13 +22,18 @@ from torch import Tensor, nn
 from upmri.core.errors import InputError
 from upmri.core.legacy import rename_old_keys
 from upmri.formats import atomic
+from upmri.methods.base import Objective
 from upmri.training.config import CACHE, TrainConfig
 from upmri.training.muon import moments_of
 
 # Settings that may change when a run is resumed.
 _FREE = {"output", "cache", "workers", "resident", "device", "tensorboard", "log_every", "validate_every", "save_every"}
+# Settings of what is done after the last step: where it fails, the weights can be written without it.
+_AFTER = {"calibrate"}
 # Settings that earlier versions had not, and what these did: with that value they are in no checkpoint.
 _LATER = {"keep": "last", "calibrate": True, "optimiser": "adamw"}
+# Settings of the objective that are those of the weights that training begins with. Earlier versions did not keep them.
+_BEGUN = "objective of begin"
 _LOCK = ".lock"  # stays in a folder that is used
 STATE = "checkpoint.safetensors"
 """Name of the checkpoint in the folder of a run."""
@@ -130,26 +135,36 @@ def check(folder: Path, resume: bool, file: Path | None = None) -> None:
         )
 
 
-def fingerprint(config: TrainConfig, slices: str) -> str:
-    """Return settings and names of slices, as text, that must be the same when a run is resumed."""
+def fingerprint(config: TrainConfig, slices: str, objective: Objective | None = None) -> str:
+    """Return settings and names of slices, as text, that must be the same when a run is resumed.
+
+    Of the objective, those settings that come from the weights that training begins with are among them.
+    """
     facts = {key: value for key, value in asdict(config).items() if key not in _FREE}
     facts = {key: value for key, value in facts.items() if key not in _LATER or value != _LATER[key]}
     for data in (facts["train"], facts["validation"]):
         if data is not None and not data["redraw"]:
             del data["redraw"]
+    if objective is not None and config.begin is not None and isinstance(config.objective, dict):
+        built = asdict(objective)
+        facts[_BEGUN] = {key: value for key, value in built.items() if key not in config.objective}
     return json.dumps(facts | {"slices": hashlib.sha256(slices.encode()).hexdigest()}, sort_keys=True)
 
 
 def refuse_changes(path: Path, before: str, now: str) -> None:
     """Refuse to continue the run of a checkpoint whose fingerprint differs; the message names what changed."""
-    changed = changed_settings(before, now)
+    found = (json.dumps({k: v for k, v in json.loads(text).items() if k not in _AFTER}) for text in (before, now))
+    changed = changed_settings(*found)
     if changed:
         raise InputError(f"the configuration or the data changed since the run began: {'; '.join(changed)}", path=path)
 
 
 def changed_settings(before: str, now: str) -> list[str]:
     """Name what differs between two fingerprints, of which the first may be of an earlier version."""
-    return changes(_LATER | rename_old_keys(json.loads(before)), _LATER | json.loads(now))
+    old, new = (_LATER | facts for facts in (rename_old_keys(json.loads(before)), json.loads(now)))
+    if not (_BEGUN in old and _BEGUN in new):
+        old, new = ({key: value for key, value in facts.items() if key != _BEGUN} for facts in (old, new))
+    return changes(old, new)
 
 
 def changes(before: dict[str, Any], now: dict[str, Any]) -> list[str]:

@@ -131,7 +131,7 @@ class _Run:
         self.kept: dict[str, float] | None = None  # step and gain of the best weights, and the gain before training
         optimiser = Muon if config.optimiser == "muon" else torch.optim.AdamW
         self.optimiser = optimiser(self.network.parameters(), lr=config.rate, weight_decay=config.weight_decay)
-        self.fingerprint = checkpoint.fingerprint(config, slices.names)
+        self.fingerprint = checkpoint.fingerprint(config, slices.names, objective)
         self.step, seconds, passes = 0, 0.0, 0
         self.recent: list[Tensor] = []  # loss and norm of the gradient in the steps since the last line of the log
         if self.state_file.exists():
