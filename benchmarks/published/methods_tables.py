@@ -196,8 +196,9 @@ SWITCHES = {
 }  # fmt: skip
 MEANS = {
     f"{entry}{end}": f"{label(entry)}, one draw" if end == ", one draw" else "mean of 8"
-    for entry in ("ddnm", "ddnm, published Λ", "dds", "ot-ode", "pnp-flow", "ambient")
+    for entry in ("ddnm", "ddnm, published Λ", "dds", "dps", "ot-ode", "pnp-flow", "ambient")
     for end in (", one draw", ", mean of 8")
+    if (entry, end) != ("dps", ", mean of 8")
 } | {
     "gtf2m": "`gtf2m`, default times", "gtf2m, a step of SENSE": "`gtf2m`, default times, a step of SENSE",
     "robust-ssdu, published network": "`robust-ssdu`, published network", "upmri": "`upmri`",
