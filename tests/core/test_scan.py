@@ -86,9 +86,22 @@ def test_masks_of_every_shape_mean_the_same(shape, dtype):
     lines = torch.tensor([1, 1, 0, 1, 0, 1])
     mask = lines.expand(shape).to(dtype)
     scan = Scan(kspace=KSPACE * lines, mask=mask)
-    rows = 8 if 8 in shape else 1
-    assert torch.equal(scan.mask, lines.bool().expand(2, rows, 6))
+    assert torch.equal(scan.mask, lines.bool().expand(2, 1, 6))  # whole lines, also where they are given as points
     assert scan.acceleration == pytest.approx(1.5)
+
+
+def test_a_mask_of_points_stays_one():
+    points = torch.ones(2, 8, 6, dtype=torch.bool)
+    assert Scan(kspace=KSPACE, mask=points).mask.shape == (2, 8, 6)  # complete: nothing says that these are lines
+    points[1, 3, 4] = False
+    assert torch.equal(Scan(kspace=KSPACE * points[:, None], mask=points).mask, points)
+
+
+@pytest.mark.parametrize("factor", [1e-25, 1e-19, 1e17, 1e30])
+def test_values_that_cannot_be_squared_are_refused(factor):
+    with pytest.raises(InputError, match="between 1e-18 and 1e\\+16, got .*; multiply all of k-space by one number"):
+        Scan(kspace=KSPACE * factor)
+    assert Scan(kspace=0 * KSPACE[:1]).kspace.shape == (1, 3, 8, 6)
 
 
 def test_lines_are_found_from_the_zeros():

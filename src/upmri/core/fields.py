@@ -18,6 +18,8 @@ Settings = dict[str, Any]
 # False in a process that only hands scans on, to one that checks them: types and shapes are still checked, but arrays
 # are not searched for NaN, nor a given mask compared with the zeros of k-space.
 check_values = True
+# Largest magnitudes of k-space that can be squared and added in single precision.
+_SCALE = (1e-18, 1e16)
 # Bits of a complex64 number without the signs of its parts.
 _BUT_SIGNS = np.uint64(0x7FFFFFFF_7FFFFFFF)
 
@@ -43,9 +45,17 @@ def complex_array(name: str, value: Any) -> Tensor:
         raise InputError(f"expected a complex array, got {str(tensor.dtype).removeprefix('torch.')}", field=name)
     tensor = tensor.to(torch.complex64)
     # The extremes, which NaN and infinity reach: twenty times faster than a comparison of each value.
-    if check_values and not all(bound.isfinite() for bound in _extremes(tensor)):
+    ends = _extremes(tensor) if check_values else ()
+    if not all(bound.isfinite() for bound in ends):
         hint = "; samples that were not acquired are 0" if name == "kspace" else ""
         raise InputError(f"expected finite values in single precision, found NaN or infinity{hint}", field=name)
+    largest = max((abs(float(bound)) for bound in ends), default=0.0)
+    if name == "kspace" and largest and not _SCALE[0] <= largest <= _SCALE[1]:
+        raise InputError(
+            f"expected values of which the largest is between {_SCALE[0]:g} and {_SCALE[1]:g}, got {largest:.2g}; "
+            "multiply all of k-space by one number",
+            field=name,
+        )
     return tensor
 
 
@@ -153,6 +163,8 @@ def mask(value: Any, kspace: Tensor) -> Tensor:
                 f"got {tuple(given.shape)}",
                 field="mask",
             )
+        if h > 1 and mask.shape[1] == h and bool((mask == mask[:, :1]).all()) and not bool(mask.all()):
+            mask = mask[:, :1]  # whole lines
         mask = mask.expand(n, -1, -1).contiguous()
         if not check_values:
             return mask

@@ -5,8 +5,6 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from numbers import Integral
-from operator import index
 
 import torch
 from torch import Tensor
@@ -18,6 +16,7 @@ from upmri.core.stages import stage
 from upmri.physics.coils import estimate_noise
 from upmri.physics.fourier import mirror
 from upmri.physics.maps import copy_removed, found_maps
+from upmri.physics.of_slices import noise_levels, seeds_of_slices
 from upmri.physics.operator import Operator
 from upmri.physics.sense import SenseOperator
 from upmri.physics.simulate import complex_normal
@@ -82,10 +81,10 @@ class Problem:
             raise InputError(
                 f"expected a number by which {operator.shape[0]} slices divide, got {frames}", field="frames"
             )
-        self.seeds = _each_slice(seeds, operator.shape[0])
+        self.seeds = seeds_of_slices(seeds, operator.shape[0])
         self._kspace = None if kspace is None else of_shape(kspace, operator.data_shape, "kspace")
         self._reference = None if reference is None else of_shape(reference, operator.shape, "reference")
-        self._sigma, self._scaled = sigma, scaled
+        self._sigma, self._scaled = noise_levels(sigma, operator.shape[0]), scaled
         self.maps_from: tuple[str, ...] = ()
         self.maps_copies: tuple[float, ...] = ()
 
@@ -263,7 +262,7 @@ class Problem:
         """Return the same problem with fresh random generators."""
         other = copy.copy(self)
         other.__dict__.pop("generators", None)
-        other.seeds = _each_slice(seeds, len(self))
+        other.seeds = seeds_of_slices(seeds, len(self))
         return other
 
     def take(self, which: Sequence[int], seeds: int | Sequence[int]) -> Problem:
@@ -306,11 +305,3 @@ def _given_from(scan: Scan) -> list[str]:
 
 def _noise_level(scan: Scan) -> Tensor:
     return estimate_noise(scan) if scan.noise is None else torch.full((len(scan),), scan.noise)
-
-
-def _each_slice(seeds: int | Sequence[int], count: int) -> tuple[int, ...]:
-    """One seed for each of ``count`` slices."""
-    values = (index(seeds),) * count if isinstance(seeds, int | Integral) else tuple(index(seed) for seed in seeds)
-    if len(values) != count:
-        raise InputError(f"expected one number or {count}, one per slice, got {len(values)}", field="seeds")
-    return values
