@@ -29,6 +29,8 @@ def by_processes(count: int, calls: Iterable[Callable[[], Any]]) -> Iterator[dic
     try:
         with _held_back():
             futures = {executor.submit(call): call for call in calls}
+            # Wakes the executor's thread, which may have looked for its processes before the last one was there.
+            executor.submit(int)
         yield futures
     finally:
         executor.shutdown(cancel_futures=True)
