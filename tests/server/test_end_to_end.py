@@ -50,6 +50,25 @@ def test_the_command_writes_what_recon_writes(server, tmp_path, repeated, fresh)
     assert json.loads(done[0].stdout)["method"] == "sense"
 
 
+@pytest.mark.parametrize("empty", [0, 1])
+@pytest.mark.parametrize("points", [False, True])
+def test_a_slice_without_samples_has_an_image_of_zeros(server, tmp_path, small, recon, points, empty):
+    kspace = np.repeat(upmri.load(small).kspace.numpy(), 3, axis=0)
+    kspace *= np.array([1, 2, 3]).reshape(3, 1, 1, 1)
+    if points:
+        kspace[..., ::2, 1::2] = 0
+    kspace[empty] = 0
+    np.save(tmp_path / "x.npy", kspace)
+    config, texts = {"method": "zero-filled", "complex": True}, []
+    rec = client.stream(tmp_path / "x.npy", server.to, config, max_bytes=2**30, seconds=PATIENCE, on_text=texts.append)
+    with pytest.warns(UserWarning, match=f"nothing was sampled in slice {empty}"):
+        expected = recon(tmp_path / "x.npy", "zero-filled")
+    assert rec.image.shape == expected.image.shape == (3, 32, 32)
+    assert (rec.image - expected.image).abs().max() <= 1e-5 * expected.image.abs().max()
+    assert not rec.image[empty].any()
+    assert f"warning: slice {empty}: nothing was sampled, the image is 0" in texts
+
+
 def test_an_array_in_another_order(server, tmp_path, small, recon):
     kspace = upmri.load(small).kspace[0].numpy()
     np.save(tmp_path / "x.npy", kspace.transpose(1, 2, 0))

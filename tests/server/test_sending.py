@@ -85,6 +85,34 @@ def test_frames_keep_their_numbers_where_some_are_sent(tmp_path, kspace):
     assert (last.phase, last.slice) == (2, 0)
 
 
+@pytest.mark.parametrize("empty", [0, 1])
+@pytest.mark.parametrize("points", [False, True])
+def test_the_centre_of_a_slice_without_samples_is_sent(tmp_path, kspace, empty, points):
+    mask = torch.rand(8, 6, generator=torch.Generator().manual_seed(1)) < 0.5
+    kspace = kspace * (mask if points else mask[:1])
+    kspace[empty] = 0
+    np.save(tmp_path / "x.npy", kspace.numpy())
+    header, *readouts = read(tmp_path / "x.npy")
+    size = "<x>1</x><y>8</y><z>6</z>" if points else "<x>8</x><y>6</y><z>1</z>"
+    assert f"<matrixSize>{size}</matrixSize>".encode() in header.body
+    assert {one.head.idx.slice for one in readouts} == {0, 1, 2}
+    (centre,) = [one for one in readouts if one.head.idx.slice == empty]
+    at = (centre.head.idx.kspace_encode_step_1, centre.head.idx.kspace_encode_step_2)
+    assert at == ((4, 3) if points else (3, 0))
+    assert centre.head.flags == (LAST_IN_REPETITION if points else LAST_IN_SLICE)
+    assert not np.frombuffer(centre.body, "<c8").any()
+
+
+def test_scans_that_cannot_be_sent(tmp_path, kspace):
+    np.save(tmp_path / "empty.npy", torch.zeros_like(kspace).numpy())
+    kspace[1, :, ::2, 1::2] = 0
+    np.save(tmp_path / "both.npy", kspace.numpy())
+    for name, expected in (("empty.npy", "nothing was sampled"), ("both.npy", "slice 1 has a 2-D mask")):
+        with pytest.raises(InputError, match=expected) as error:
+            read(tmp_path / name)
+        assert (error.value.field, error.value.path) == ("mask", str(tmp_path / name))
+
+
 def test_the_readouts_of_an_ismrmrd_file_are_sent_as_they_are(small):
     header, *lines = read(small)
     assert b"</ismrmrdHeader>" in header.body

@@ -1,7 +1,8 @@
 """A scan as an MRD stream: the readouts of an ISMRMRD file as they are; of other formats, made from the k-space.
 
 With a mask of lines, each line is a readout. With a 2-D mask, each point is a readout of one sample, in a 3-D encoding
-whose two phase encodings are the axes of the image. Coil maps and a reference are not sent: MRD has none.
+whose two phase encodings are the axes of the image. Of a slice without samples, the centre is sent. Coil maps and a
+reference are not sent: MRD has none.
 
 Where the scan says which slices are frames of one place (``meta["axes"]``), the counter of slices is the number of the
 place, and that of repetitions the number of the frame; of phases, sets or contrasts where the axis has this name.
@@ -73,14 +74,20 @@ def _from_kspace(source: Source, slices: str | None) -> Iterator[bytes]:
     wanted = len(source.indices(slices))
     if max(wanted, *source.matrix) >= _COUNTER or source.coils >= _COUNTER:
         raise InputError(f"MRD counts to {_COUNTER - 1}; send fewer slices at a time", path=source.path)
-    first = True
-    frames: list[dict[str, int]] | None = None
+    first = next((scan for scan in source.each(slices) if bool(scan.mask.any())), None)
+    if first is None:
+        raise InputError("expected samples in at least one slice; nothing was sampled", field="mask", path=source.path)
+    points = first.mask.shape[1] > 1  # of all slices: the header says it, and an empty slice has no pattern
+    yield wire.header_message(_xml(first).encode())
+    frames = _counters(first.meta, source.slices)
     for number, (index, scan) in enumerate(zip(source.indices(slices), source.each(slices), strict=True)):
-        if first:
-            yield wire.header_message(_xml(scan).encode())
-            frames = _counters(scan.meta, source.slices)
-            first = False
-        yield from _readouts(scan, {"slice": number} if frames is None else frames[index])
+        if scan.mask.shape[1] > 1 and not points:
+            raise InputError(
+                f"slice {index} has a 2-D mask, those before it have whole lines; send them apart, with --slices",
+                field="mask",
+                path=source.path,
+            )
+        yield from _readouts(scan, points, {"slice": number} if frames is None else frames[index])
 
 
 def _counters(meta: dict[str, Any], count: int) -> list[dict[str, int]] | None:
@@ -128,9 +135,11 @@ def _xml(scan: Scan) -> str:
     )
 
 
-def _readouts(scan: Scan, counters: dict[str, int]) -> Iterator[bytes]:
-    points = scan.mask.shape[1] > 1
-    at = scan.mask[0].nonzero().tolist()  # (0, line) or (row, column)
+def _readouts(scan: Scan, points: bool, counters: dict[str, int]) -> Iterator[bytes]:
+    rows = scan.matrix[0] if points else 1
+    at = scan.mask[0].expand(rows, -1).nonzero().tolist()  # (0, line) or (row, column)
+    # An empty slice is its centre, which is 0: without a readout, the server would make no image of it.
+    at = at or [[rows // 2, scan.matrix[1] // 2]]
     kspace = scan.kspace[0].numpy()
     for count, (row, column) in enumerate(at):
         data = kspace[:, row : row + 1, column] if points else kspace[:, :, column]
