@@ -1,6 +1,7 @@
 """Real processes: the images of the server are those that `upmri recon` makes from the file."""
 
 import json
+import signal
 import socket
 import threading
 
@@ -243,3 +244,8 @@ def test_ghosts_of_an_echo_planar_stream_are_those_of_its_file(server, recon, tm
     expected = recon(path, "sense")
     assert (rec.image - expected.image).abs().max() <= 1e-6 * expected.image.abs().max()
     assert rec.image[:, :, :4].abs().max() < 0.02 * rec.image.abs().max()
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
+def test_the_exit_status_names_the_interruption(start, number, status):
+    assert start().stop(number) == status

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import threading
 from pathlib import Path
 from typing import Annotated, Any
@@ -106,7 +107,7 @@ def serve_scans(
         low = long_seats(workers)
         processes = [WorkerProcess(device, method, counters, number in low) for number in range(workers)]
         dispatcher = Dispatcher(processes, limits, counters)
-        Server(
+        ended_by = Server(
             host,
             port,
             Shared(limits, order, allowed, dispatcher, counters, Places(limits), token),
@@ -114,6 +115,8 @@ def serve_scans(
             health_host,
             context,
         ).serve()
+    if ended_by == signal.SIGINT:  # SIGTERM is the usual end of a service, with status 0
+        raise typer.Exit(128 + ended_by)
 
 
 @app.command(

@@ -68,6 +68,7 @@ class Server:
         self._open: dict[int, tuple[Connection, threading.Thread]] = {}
         self._number = 0
         self._stops = 0
+        self._first_signal = 0
         self._socket = _listen(host, port, "--port")
         self.address: tuple[str, int] = self._socket.getsockname()[:2]
         self._monitor: HealthServer | None = None
@@ -80,8 +81,8 @@ class Server:
             self._monitor = HealthServer(listening, shared.counters, self._health)
         self._waking, self._woken = socket.socketpair()
 
-    def serve(self) -> None:
-        """Start the worker, serve clients, and return after a signal, when all streams have ended."""
+    def serve(self) -> int:
+        """Start the worker, serve clients, and return the number of the first signal, when all streams have ended."""
         _limit_heaps()
         before = {number: signal.signal(number, self._signalled) for number in (signal.SIGTERM, signal.SIGINT)}
         try:
@@ -104,8 +105,10 @@ class Server:
             event(_LOG, "stopped")
             for number, handler in before.items():
                 signal.signal(number, handler)
+        return self._first_signal
 
     def _signalled(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002
+        self._first_signal = self._first_signal or number
         self._stops += 1
         with suppress(OSError):
             self._waking.send(b"!")
