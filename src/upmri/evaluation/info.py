@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from os import PathLike
 from typing import Any
 
@@ -21,7 +23,7 @@ from upmri.physics.sampling_patterns import describe_mask
 
 
 def info(scan: Scan | Any, *, axes: str | None = None) -> dict[str, Any]:
-    """Describe a scan. Of a file, only the headers and the middle slice are read.
+    """Describe a scan. Of a file, only the headers and the middle slice are read; the next ones if it has no samples.
 
     Parameters
     ----------
@@ -34,7 +36,7 @@ def info(scan: Scan | Any, *, axes: str | None = None) -> dict[str, Any]:
     Returns
     -------
     dict
-        JSON values. What differs between slices is that of the middle slice.
+        JSON values. What differs between slices is that of the middle slice, or of the sampled slice nearest to it.
 
         - ``name``, ``file`` (None if it is not one), ``format``
         - ``series``, [places, frames] of a dynamic scan, or None
@@ -63,25 +65,35 @@ def info(scan: Scan | Any, *, axes: str | None = None) -> dict[str, Any]:
         from upmri.formats import open_source
 
         with open_source(scan, axes=axes) as source:  # type: ignore[arg-type]
-            return _describe(source.read(source.slices // 2), source.slices, source.format, str(scan))
-    if isinstance(scan, Scan):
-        return _describe(slice_of(scan, len(scan) // 2), len(scan), "Scan", None)
-    kind = "tensor" if isinstance(scan, Tensor) else "NumPy array"
-    whole = Scan(kspace=scan)
-    return _describe(slice_of(whole, len(whole) // 2), len(whole), kind, None)
+            return _describe(*_nearest_sampled(source.read, source.slices, scan), source.slices, source.format, scan)
+    kind = "Scan" if isinstance(scan, Scan) else "tensor" if isinstance(scan, Tensor) else "NumPy array"
+    whole = scan if isinstance(scan, Scan) else Scan(kspace=scan)
+    return _describe(*_nearest_sampled(partial(slice_of, whole), len(whole)), len(whole), kind)
 
 
-def _describe(middle: Scan, slices: int, kind: str, file: str | None) -> dict[str, Any]:
-    if not bool(middle.mask.any()):
-        raise InputError("nothing was sampled in the middle slice, which is described", field="mask")
+def _nearest_sampled(
+    read: Callable[[int], Scan], slices: int, file: str | PathLike[str] | None = None
+) -> tuple[Scan, int]:
+    """Return the sampled slice that is nearest to the middle one, and its number."""
+    for index in sorted(range(slices), key=lambda index: abs(index - slices // 2)):
+        if bool((found := read(index)).mask.any()):
+            return found, index
+    raise InputError("expected samples in at least one slice; nothing was sampled", field="mask", path=file)
+
+
+def _describe(
+    middle: Scan, index: int, slices: int, kind: str, file: str | PathLike[str] | None = None
+) -> dict[str, Any]:
+    where = "the middle slice" if index == slices // 2 else f"slice {index}"
+    moved = [] if index == slices // 2 else [f"Nothing was sampled in the middle slice: slice {index} is described."]
     rows, columns = calibration_region(middle.mask[0], middle.matrix[0])
-    noise, noise_from, notes = _noise(middle)
+    noise, noise_from, notes = _noise(middle, where)
     mapped, more = _maps(middle, slices)
     series, found = _series(middle, slices)
     calibration = [rows.stop - rows.start, columns.stop - columns.start]
     return {
         "name": middle.name,
-        "file": file,
+        "file": None if file is None else str(file),
         "format": kind,
         "recognised": _recognised(middle, slices),
         "slices": slices,
@@ -99,7 +111,7 @@ def _describe(middle: Scan, slices: int, kind: str, file: str | None) -> dict[st
         "reference": middle.reference is not None,
         "geometry": "geometry" in middle.meta,
         "meta": middle.meta,
-        "notes": found + notes + _notes(middle) + _order(middle, slices, kind) + more,
+        "notes": moved + found + notes + _notes(middle) + _order(middle, slices, kind) + more,
     }
 
 
@@ -136,14 +148,14 @@ def _series(middle: Scan, slices: int) -> tuple[list[int] | None, list[str]]:
     ]
 
 
-def _noise(middle: Scan) -> tuple[float | None, str | None, list[str]]:
+def _noise(middle: Scan, where: str) -> tuple[float | None, str | None, list[str]]:
     """Return σ₀ to four digits, where it is from, and a note if it is not known."""
     if middle.noise is not None:
         return float(f"{middle.noise:.4g}"), "scan", []
     try:
         sigma = float(f"{estimate_noise(middle).item():.4g}")
         kind = "calibration lines" if calibration_lines(middle.mask[0], middle.matrix[0]) >= 3 else "lines"
-        return sigma, f"{kind} of the middle slice", []
+        return sigma, f"{kind} of {where}", []
     except InputError as error:
         return None, None, [f"The noise level is not known and cannot be estimated: {error.message}."]
 
