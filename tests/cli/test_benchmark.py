@@ -1,5 +1,6 @@
 """`upmri benchmark`: its files, its messages and its options."""
 
+import warnings
 from dataclasses import replace
 from functools import partial
 
@@ -8,7 +9,7 @@ import pytest
 import yaml
 
 import upmri
-from upmri.evaluation.benchmark import timing
+from upmri.evaluation.benchmark import summary, timing
 from upmri.evaluation.benchmark.run import DATABASE
 from upmri.evaluation.benchmark.store import Store
 
@@ -87,3 +88,16 @@ def test_times_are_measured_instead(run, bench, tmp_path, monkeypatch):
     text = (tmp_path / "results" / "timing.md").read_text()
     assert text.startswith("### 320×320, 16 coils, 4×, CPU, ")
     assert "| upmri | – |" in text
+
+
+def test_a_warning_is_one_line(run, bench, tmp_path, monkeypatch):
+    bench()
+    done = summary.write_summary
+
+    def warned(*args, **settings):
+        warnings.warn("apples", stacklevel=1)
+        return done(*args, **settings)
+
+    monkeypatch.setattr(summary, "write_summary", warned)
+    assert "upmri: apples\n" in run("benchmark", "bench.yaml", "--device", "cpu").stderr
+    assert run("benchmark", "bench.yaml", "--redraw", "--quiet").stderr == ""

@@ -1,4 +1,5 @@
 import json
+import warnings
 
 import numpy as np
 import pytest
@@ -64,3 +65,19 @@ def test_bad_input_is_one_line(run, bare, tmp_path, one_line):
         run("recon", "bare.npy", "-m", "sense", "--maps", "three.npy", code=2), "three.npy: maps:", "like the scan"
     )
     assert not (tmp_path / "bare.nii.gz").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "where"), [(("maps", "scan.h5", "-o", "m.npy"), "save_maps"), (("info", "scan.h5"), "open_source")]
+)
+def test_a_warning_is_one_line(run, scan, monkeypatch, words, where):
+    done = getattr(upmri.formats, where)
+
+    def warned(*args, **settings):
+        warnings.warn("apples", stacklevel=1)
+        return done(*args, **settings)
+
+    monkeypatch.setattr(upmri.formats, where, warned)
+    assert run(*words).stderr == "upmri: apples\n"
+    if words[0] == "maps":
+        assert run(*words, "--overwrite", "--quiet").stderr == ""

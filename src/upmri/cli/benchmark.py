@@ -53,20 +53,21 @@ def benchmark_command(
     except InputError as error:
         raise error if error.field == "--set" else error.within(path=config) from error
     folder = Path(plan.output) if target is None else target
-    if timing:
-        _measure_times(plan, folder, device, quiet)
-        return
-    if redraw and not (folder / DATABASE).exists():
+    if redraw and not timing and not (folder / DATABASE).exists():
         raise InputError("there are no results to draw; run without --redraw first", path=folder)
-    if redraw:
-        store = Store(folder / DATABASE)
-    elif cluster is not None:
-        store = _spread(plan, folder, cluster, device, quiet)
-    else:
-        store = run_benchmark(plan, folder, device=device, progress=not quiet)
-    paths = summary.write_summary(store, plan, folder)
-    left = summary.missing(store, plan)
-    store.close()
+    with console.warnings_shown(quiet=quiet):
+        if timing:
+            _measure_times(plan, folder, device, quiet)
+            return
+        if redraw:
+            store = Store(folder / DATABASE)
+        elif cluster is not None:
+            store = _spread(plan, folder, cluster, device, quiet)
+        else:
+            store = run_benchmark(plan, folder, device=device, progress=not quiet)
+        paths = summary.write_summary(store, plan, folder)
+        left = summary.missing(store, plan)
+        store.close()
     if not quiet:
         console.say(f"{folder}: {', '.join(path.name for path in paths)}")
         if left:

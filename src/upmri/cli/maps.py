@@ -40,13 +40,14 @@ def maps_command(
     check_maps_target(target, overwrite=overwrite)
     atomic.check_not_input(target, [scan] if reference is None else [scan, reference])
     limit = byte_limit(max_gib)
-    loaded = load(scan, slices, axes, max_bytes=limit)
-    other = read_scan(reference, limit, axes)
-    with guard.naming(scan):
-        mapped = loaded if loaded.maps is not None and other is None else estimate_maps(loaded, other)
-        assert mapped.maps is not None  # noqa: S101
-        found = worst(assess(mapped.kspace, mapped.mask, mapped.maps, [copy_removed(mapped.meta)] * len(mapped)))
-    save_maps(mapped, target, overwrite=overwrite)
+    with console.warnings_shown(quiet=quiet):
+        loaded = load(scan, slices, axes, max_bytes=limit)
+        other = read_scan(reference, limit, axes)
+        with guard.naming(scan):
+            mapped = loaded if loaded.maps is not None and other is None else estimate_maps(loaded, other)
+            assert mapped.maps is not None  # noqa: S101
+            found = worst(assess(mapped.kspace, mapped.mask, mapped.maps, [copy_removed(mapped.meta)] * len(mapped)))
+        save_maps(mapped, target, overwrite=overwrite)
     facts = {
         "out": str(target),
         "slices": len(mapped),

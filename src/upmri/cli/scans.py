@@ -57,7 +57,8 @@ def info_command(
     """Show what a scan holds: matrix, coils, acceleration, calibration lines, noise. Reads headers and one slice."""
     from upmri.evaluation.info import info
 
-    facts = info(scan, axes=axes)
+    with console.warnings_shown(quiet=False):
+        facts = info(scan, axes=axes)
     if as_json:
         typer.echo(json.dumps(facts, indent=2))
     else:
