@@ -64,6 +64,9 @@ def test_bad_input_is_one_line(run, bare, tmp_path, one_line):
     one_line(
         run("recon", "bare.npy", "-m", "sense", "--maps", "three.npy", code=2), "three.npy: maps:", "like the scan"
     )
+    for words in (("recon", "bare.npy", "-m", "sense"), ("maps", "bare.npy", "-o", "m.npy")):
+        done = run(*words, "--reference", "three.npy", code=2)
+        one_line(done, "upmri: three.npy: reference: expected 4 coils", "got 3")
     assert not (tmp_path / "bare.nii.gz").exists()
 
 

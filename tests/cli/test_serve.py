@@ -39,6 +39,10 @@ def run(monkeypatch, capsys, tmp_path):
         (["serve", "-m", "sense", "--tls-cert", "own.pem"], ["--tls-cert", "own.pem", "no such file"]),
         (["serve", "--log", "nowhere/x.log"], ["--log", "cannot be written"]),
         (["serve", "--port", "99999", "-m", "sense"], ["--port", "cannot listen"]),
+        (
+            ["serve", "--port", "0", "--health-port", "0", "--health-host", "192.0.2.1", "-m", "sense"],
+            ["--health-host: cannot listen at 192.0.2.1:0", "address of this machine"],
+        ),
         (["stream", "nothing.h5", "-m", "sense"], ["nothing.h5", "no such file"]),
         (["stream", "x.h5", "--to", "nowhere:port"], ["--to", "HOST:PORT"]),
         (["stream", "x.h5", "-o", "x.gif"], ["x.gif", "ends in"]),
@@ -53,11 +57,19 @@ def test_one_line_and_exit_2(run, words, parts):
         assert part in lines[0]
 
 
+def test_an_address_of_another_machine(run):
+    code, err = run("serve", "-m", "sense", "--port", "0", "--host", "192.0.2.1")
+    assert code == 2
+    assert "--host: cannot listen at 192.0.2.1:0" in err
+    assert "expected an address of this machine" in err
+
+
 def test_a_port_that_is_taken(run):
     with socket.create_server(("127.0.0.1", 0)) as other:
         code, err = run("serve", "-m", "sense", "--port", other.getsockname()[1])
     assert code == 2
-    assert "cannot listen at 127.0.0.1" in err
+    assert "--port: cannot listen at 127.0.0.1" in err
+    assert "stop the program that uses it" in err
 
 
 def test_a_warning_for_who_listens_to_all_and_a_worker_that_cannot_start(run):

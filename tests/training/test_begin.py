@@ -25,6 +25,9 @@ def test_methods_without_anything_to_train(config):
     assert error.value.field == "objective.sizes"
     with pytest.raises(InputError, match="found none"):
         train(config(train={}))
+    with pytest.raises(InputError, match="nosuch is neither") as error:
+        train(config(begin="nosuch"))
+    assert error.value.field == "begin"
     with pytest.raises(InputError) as error:
         train(config(device="abacus"))
     assert error.value.field == "device"

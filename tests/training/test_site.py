@@ -172,13 +172,16 @@ def test_wrong_input(folder, begin, tmp_path):
     target = tmp_path / "site.safetensors"
     for scans, settings, field in (
         (folder / "0.npy", {}, "scans"),
-        (folder, {"output": tmp_path / "site.pt"}, "output"),
-        (folder, {"begin": "no such weights"}, "model"),
+        (folder, {"begin": "no such weights"}, "begin"),
         (folder, {"steps": 0}, "steps"),
     ):
         with pytest.raises(InputError) as error:
             adapt(scans, **{"begin": begin, "output": target, **settings})
         assert error.value.field == field
+    for name, expected in (("site.pt", "ends in .safetensors"), ("checkpoint.safetensors", "state of a training")):
+        with pytest.raises(InputError, match=expected) as error:
+            adapt(folder, begin=begin, output=tmp_path / name)
+        assert (error.value.field, error.value.path) == (None, str(tmp_path / name))
     with pytest.raises(InputError, match="no checkpoint to continue in .*site.run") as error:
         adapt(folder, begin=begin, output=target, resume=True)
     assert (error.value.field, error.value.path) == ("--resume", str(target))

@@ -10,6 +10,7 @@ import typer
 
 from upmri.cli import console
 from upmri.cli.options import RECONSTRUCT, Axes, Json, MaxGib, Overwrite, Quiet, Reference, Trusted, app, byte_limit
+from upmri.core.errors import InputError
 
 
 @app.command(
@@ -44,7 +45,10 @@ def maps_command(
         loaded = load(scan, slices, axes, max_bytes=limit)
         other = read_scan(reference, limit, axes)
         with guard.naming(scan):
-            mapped = loaded if loaded.maps is not None and other is None else estimate_maps(loaded, other)
+            try:
+                mapped = loaded if loaded.maps is not None and other is None else estimate_maps(loaded, other)
+            except InputError as error:  # of the reference or, where this is None, of the scan
+                raise error.within(path=reference if error.field == "reference" else None) from error
             assert mapped.maps is not None  # noqa: S101
             found = worst(assess(mapped.kspace, mapped.mask, mapped.maps, [copy_removed(mapped.meta)] * len(mapped)))
         save_maps(mapped, target, overwrite=overwrite)

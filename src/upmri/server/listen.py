@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import logging
 import os
 import select
@@ -203,9 +204,14 @@ def _listen(host: str, port: int, option: str) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         return socket.create_server((host, port), family=family, backlog=_BACKLOG)
-    except OSError as error:
-        message = f"cannot listen at {host}:{port}: {error}; choose another, or stop the program that uses it"
-        raise InputError(message, field=option) from error
+    except (OSError, UnicodeError) as error:
+        message = f"cannot listen at {host}:{port}: {error}"
+        if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
+            raise InputError(f"{message}; choose another, or stop the program that uses it", field=option) from error
+        if isinstance(error, PermissionError):
+            raise InputError(f"{message}; choose one from 1024 to 65535", field=option) from error
+        where = option.replace("port", "host")
+        raise InputError(f"{message}; expected an address of this machine", field=where) from error
 
 
 def _limit_heaps() -> None:

@@ -37,7 +37,7 @@ def trained_method(config: TrainConfig) -> tuple[type[Learned], Objective]:
             check_series(config.validation, "validation")
     settings = config.objective
     if config.begin is not None:
-        card = read_card(config.begin)
+        card = read_card(config.begin, "begin")
         if card.get("method") != config.method:  # its network may have the same shape
             raise InputError(
                 f"{config.begin} has weights of {card.get('method')}, expected some of {config.method}", field="begin"

@@ -100,10 +100,12 @@ def adapt(
     """
     seed = checked_seed(seed)
     output = Path(output)
-    if output.suffix != ".safetensors" or output.stem == "checkpoint":
-        raise InputError(f"expected a name that ends in .safetensors, got {output}", field="output")
+    if output.suffix != ".safetensors":
+        raise InputError("expected a name that ends in .safetensors", path=output)
+    if output.stem == "checkpoint":
+        raise InputError("is the name that the state of a training has; choose another", path=output)
     atomic.check_writable(output, overwrite=overwrite)
-    start = find_weights(begin)
+    start = find_weights(begin, "begin")
     atomic.check_not_input(output, [start])
     run = output.with_suffix(".run")
     checkpoint.check(run, resume, output)

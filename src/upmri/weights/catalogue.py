@@ -27,10 +27,10 @@ def available(method: str) -> tuple[str, ...]:
     return tuple(name for name, card in _cards().items() if card.get("method") == owner)
 
 
-def find_weights(model: str | Path) -> Path:
-    """Return the file of available weights by their name, or a file by its path."""
+def find_weights(model: str | Path, field: str = "model") -> Path:
+    """Return the file of available weights by their name, or a file by its path; an error names ``field``."""
     if not isinstance(model, str | os.PathLike):
-        raise InputError(f"expected the name or the file of weights, got {type(model).__name__}", field="model")
+        raise InputError(f"expected the name or the file of weights, got {type(model).__name__}", field=field)
     if (known := _files().get(str(model))) is not None:
         return known
     path = Path(model)
@@ -41,13 +41,13 @@ def find_weights(model: str | Path) -> Path:
     if not exists:
         names = ", ".join(weight_names()) or "the available weights (there are none)"
         hint = did_you_mean(str(model), weight_names())
-        raise InputError(f"{shorten(model)} is neither a file nor one of {names}{hint}", field="model")
+        raise InputError(f"{shorten(model)} is neither a file nor one of {names}{hint}", field=field)
     return path
 
 
-def read_card(model: str | Path) -> dict[str, Any]:
-    """Return the card of weights; the weights themselves are not read."""
-    return read_header(find_weights(model))
+def read_card(model: str | Path, field: str = "model") -> dict[str, Any]:
+    """Return the card of weights; the weights themselves are not read. An error names ``field``."""
+    return read_header(find_weights(model, field))
 
 
 @lru_cache(maxsize=256)
