@@ -1,5 +1,6 @@
 """`upmri report`, and `upmri recon --report`."""
 
+import pytest
 import torch
 
 import upmri
@@ -24,6 +25,13 @@ def test_report(run, tmp_path):
     done = run("report", "sense.h5", "upmri.h5", "-o", "report.html", "--overwrite", "--max-mb", "0.001", "-q")
     assert done.stdout == done.stderr == ""
     assert "left out" in run("report", "upmri.h5", "-o", "few.html", "--max-mb", "0.001").stderr
+
+
+@pytest.mark.parametrize(("option", "value"), [("--slices", "9"), ("--axes", "foo")])
+def test_options_of_a_scan_that_was_not_given(run, tmp_path, one_line, option, value):
+    save_results(tmp_path)
+    one_line(run("report", "sense.h5", option, value, code=2), f"{option[2:]}: ", "--scan")
+    assert not (tmp_path / "report.html").exists()
 
 
 def test_recon_writes_one_beside_its_image(run, tmp_path):

@@ -89,6 +89,12 @@ def test_simulate_never_overwrites_its_image(run, tmp_path, one_line):
     one_line(run("simulate", "image.npy", f"{'x' * 300}.h5", code=2), "name too long")
 
 
+def test_lines_have_no_corners_to_leave_out(run, tmp_path, one_line):
+    np.save(tmp_path / "image.npy", upmri.demo.brain())
+    one_line(run("simulate", "image.npy", "x.h5", "--elliptic", code=2), "elliptic: ", "2-D pattern")
+    assert not (tmp_path / "x.h5").exists()
+
+
 def test_simulate_makes_a_volume_with_two_phase_encodings(run, tmp_path):
     np.save(tmp_path / "image.npy", upmri.demo.brain())
     options = ["--coils", "4", "--accel", "4", "--pattern", "caipi", "--elliptic"]

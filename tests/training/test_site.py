@@ -174,6 +174,7 @@ def test_wrong_input(folder, begin, tmp_path):
         (folder / "0.npy", {}, "scans"),
         (folder, {"begin": "no such weights"}, "begin"),
         (folder, {"steps": 0}, "steps"),
+        (folder, {"steps": 1.5}, "steps"),
     ):
         with pytest.raises(InputError) as error:
             adapt(scans, **{"begin": begin, "output": target, **settings})

@@ -83,17 +83,17 @@ def simulate(
     """
     if not (math.isfinite(noise) and noise >= 0):
         raise InputError(f"expected a finite σ₀ ≥ 0, got {noise}", field="noise")
+    if elliptic and pattern == "lines":
+        raise InputError("lines have no corners to leave out; expected a 2-D pattern with it", field="elliptic")
     x, scale = normalised(image)
     n, h, w = x.shape
     volume = pattern != "lines" and n > 1
     if acs is None:
         acs = default_acs(w, acceleration) if pattern == "lines" else default_block((h, w), acceleration)
+    seeds = [seed_for(str(seed), i, acceleration) for i in range(n)]
     if pattern != "lines":
-        plane_seed = seed_for(str(seed), 0, acceleration)
-        plane = plane_mask(pattern, (h, w), acceleration, acs, elliptic=elliptic, seed=plane_seed)
-        mask = plane.expand(n, h, w).contiguous()
+        mask = plane_mask(pattern, (h, w), acceleration, acs, elliptic=elliptic, seed=seeds[0]).repeat(n, 1, 1)
     else:
-        seeds = (seed_for(str(seed), i, acceleration) for i in range(n))
         mask = torch.stack([random_lines(w, acceleration, acs, seed=one) for one in seeds])
     support = object_support(x.abs())
     empty = (~support.flatten(1).any(1)).nonzero().flatten().tolist()

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field, is_dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from upmri.core.checks import at_least, checked_seed, in_range, positive
+from upmri.core.checks import at_least, checked_seed, in_range, positive, whole
 from upmri.core.errors import InputError
 from upmri.core.settings import build, read_mapping
 from upmri.training.selection import Selection
@@ -161,7 +161,7 @@ class TrainConfig:
     licence: str = ""
 
     def __post_init__(self) -> None:
-        at_least(self, 1, "steps", "batch", "log_every", "validate_every", "save_every", "workers")
+        whole(self, 1, "steps", "batch", "log_every", "validate_every", "save_every", "workers")
         at_least(self, 0, "warmup", "weight_decay")
         positive(self, "rate", "clip")
         checked_seed(self.seed)

@@ -63,6 +63,9 @@ def write_report(
     """
     path = Path(out)
     check_report(path, overwrite=overwrite)
+    for field, given in (("slices", slices), ("axes", axes)):
+        if scan is None and given is not None:
+            raise InputError("is about the scan of the results, and none was given (--scan)", field=field)
     study = gather_study(results, scan, slices, axes)
     packed = page.PackedPlanes.of(study, int(max_megabytes * 1e6))
     with atomic.staged(path, overwrite=overwrite) as stage, stage.open("w", encoding="utf-8", newline="\n") as file:
