@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import typing
 
 import pytest
 import typer
@@ -134,3 +135,11 @@ def test_completion_loads_no_torch():
     code = "import sys; sys.argv = ['upmri']; from upmri.cli import app, options; options.complete_model('b');"
     code += "options.complete_method(''); sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize("command", app.registered_commands, ids=lambda command: command.name)
+def test_files_are_checked_by_their_readers(command):
+    """A file that cannot be read is an error of one line that way, and the other scans are still done."""
+    names = typing.get_type_hints(command.callback, include_extras=True)
+    checked = [name for name, kind in names.items() if "Path" in str(kind) and kind.__metadata__[0].readable]
+    assert checked == []

@@ -27,11 +27,13 @@ if TYPE_CHECKING:
     ],
 )
 def benchmark_command(
-    config: Annotated[Path, typer.Argument(metavar="CONFIG.yaml", help="Scans and methods to compare.")],
+    config: Annotated[
+        Path, typer.Argument(metavar="CONFIG.yaml", help="Scans and methods to compare.", readable=False)
+    ],
     changes: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting, as in accelerations=[4].")
     ] = None,
-    target: Annotated[Path | None, typer.Option("--out", "-o", help="Folder for the results.")] = None,
+    target: Annotated[Path | None, typer.Option("--out", "-o", help="Folder for the results.", readable=False)] = None,
     redraw: Annotated[
         bool, typer.Option("--redraw", help="Only write tables and figures of the results that exist.")
     ] = False,

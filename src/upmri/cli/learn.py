@@ -45,7 +45,9 @@ if TYPE_CHECKING:
     ],
 )
 def train_command(
-    config: Annotated[Path, typer.Argument(metavar="CONFIG.yaml", help="Method, training data and settings.")],
+    config: Annotated[
+        Path, typer.Argument(metavar="CONFIG.yaml", help="Method, training data and settings.", readable=False)
+    ],
     changes: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting, as in train.coils=8.")
     ] = None,
@@ -146,8 +148,12 @@ def _prepare(settings: TrainConfig, cluster: str | None, quiet: bool) -> None:
     ],
 )
 def adapt_command(
-    scans: Annotated[list[Path], typer.Argument(metavar="FOLDER", help="Undersampled scans: folders or files.")],
-    target: Annotated[Path, typer.Option("--out", "-o", metavar="FILE.safetensors", help="Weights to write.")],
+    scans: Annotated[
+        list[Path], typer.Argument(metavar="FOLDER", help="Undersampled scans: folders or files.", readable=False)
+    ],
+    target: Annotated[
+        Path, typer.Option("--out", "-o", metavar="FILE.safetensors", help="Weights to write.", readable=False)
+    ],
     begin: Annotated[
         str, typer.Option(metavar="NAME|FILE", help="Weights to begin with.", autocompletion=complete_model)
     ] = "brain",

@@ -19,9 +19,12 @@ from upmri.core.errors import InputError
     examples=["upmri maps scan.h5 -o maps.cfl", "upmri maps scan.h5 -o maps.npy --reference gre.h5"],
 )
 def maps_command(
-    scan: Annotated[Path, typer.Argument(help="A scan of any supported format.")],
+    scan: Annotated[Path, typer.Argument(help="A scan of any supported format.", readable=False)],
     target: Annotated[
-        Path, typer.Option("--out", "-o", help="File to write: .npy, .cfl (for BART), or .h5 (the scan with its maps).")
+        Path,
+        typer.Option(
+            "--out", "-o", help="File to write: .npy, .cfl (for BART), or .h5 (the scan with its maps).", readable=False
+        ),
     ],
     reference: Reference = None,
     axes: Axes = None,

@@ -101,6 +101,7 @@ Reference = Annotated[
     typer.Option(
         help="K-space of a reference scan with the same coils and field of view, to estimate coil maps from.",
         rich_help_panel=SCAN,
+        readable=False,
     ),
 ]
 Axes = Annotated[

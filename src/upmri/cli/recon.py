@@ -53,7 +53,8 @@ _LARGE = 4 << 30  # bytes of a scan from which several workers reconstruct its s
 )
 def recon_command(
     scans: Annotated[
-        list[Path] | None, typer.Argument(metavar="SCAN", help="Scans of any supported format, or folders of them.")
+        list[Path] | None,
+        typer.Argument(metavar="SCAN", help="Scans of any supported format, or folders of them.", readable=False),
     ] = None,
     method: Annotated[
         str, typer.Option("--method", "-m", help="One of `upmri methods`.", autocompletion=complete_method)
@@ -79,7 +80,12 @@ def recon_command(
     slices: Annotated[str | None, typer.Option(help="Slices to reconstruct, as in 3:7.")] = None,
     target: Annotated[
         Path | None,
-        typer.Option("--out", "-o", help="File to write (.nii.gz, .nii, .h5, .npy, .cfl, .png, .dcm), or a folder."),
+        typer.Option(
+            "--out",
+            "-o",
+            help="File to write (.nii.gz, .nii, .h5, .npy, .cfl, .png, .dcm), or a folder.",
+            readable=False,
+        ),
     ] = None,
     with_report: Annotated[bool, typer.Option("--report", help="Write a report page as well: OUT.html.")] = False,
     overwrite: Overwrite = False,
@@ -89,7 +95,9 @@ def recon_command(
     maps: Annotated[
         Path | None,
         typer.Option(
-            help="Coil maps: .npy or .cfl of maps, or a scan that has some (.h5, .npz).", rich_help_panel=SCAN
+            help="Coil maps: .npy or .cfl of maps, or a scan that has some (.h5, .npz).",
+            rich_help_panel=SCAN,
+            readable=False,
         ),
     ] = None,
     reference: Reference = None,
@@ -97,7 +105,9 @@ def recon_command(
     navigators: Annotated[
         Path | None,
         typer.Option(
-            help="The same echo-planar scan without phase encoding, to correct ghosts with.", rich_help_panel=SCAN
+            help="The same echo-planar scan without phase encoding, to correct ghosts with.",
+            rich_help_panel=SCAN,
+            readable=False,
         ),
     ] = None,
     adapt_steps: Annotated[

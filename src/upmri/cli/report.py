@@ -18,11 +18,17 @@ from upmri.cli.options import COMPARE, Axes, Overwrite, Quiet, Trusted, above_ze
 )
 def report_command(
     results: Annotated[
-        list[Path], typer.Argument(metavar="RESULT", help="Results of one scan, written by `upmri recon -o RESULT.h5`.")
+        list[Path],
+        typer.Argument(
+            metavar="RESULT", help="Results of one scan, written by `upmri recon -o RESULT.h5`.", readable=False
+        ),
     ],
-    target: Annotated[Path, typer.Option("--out", "-o", help="The page to write, .html.")] = Path("report.html"),
+    target: Annotated[Path, typer.Option("--out", "-o", help="The page to write, .html.", readable=False)] = Path(
+        "report.html"
+    ),
     scan: Annotated[
-        Path | None, typer.Option(help="The scan they were reconstructed from; adds measured k-space and mask.")
+        Path | None,
+        typer.Option(help="The scan they were reconstructed from; adds measured k-space and mask.", readable=False),
     ] = None,
     slices: Annotated[str | None, typer.Option(help="Slices of the scan that the results show, as in 3:7.")] = None,
     axes: Axes = None,

@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 
 @app.command("demo", panel=START, examples=["upmri demo", "upmri demo --out /tmp/demo"])
 def demo_command(
-    folder: Annotated[Path, typer.Option("--out", help="Folder for the table and the figures.")] = Path("demo"),
+    folder: Annotated[Path, typer.Option("--out", help="Folder for the table and the figures.", readable=False)] = Path(
+        "demo"
+    ),
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
@@ -49,7 +51,7 @@ def demo_command(
     "info", panel=START, examples=["upmri info scan.h5", "upmri info kspace.npy --axes coil,readout,phase,partition"]
 )
 def info_command(
-    scan: Annotated[Path, typer.Argument(help="A scan of any supported format.")],
+    scan: Annotated[Path, typer.Argument(help="A scan of any supported format.", readable=False)],
     axes: Axes = None,
     as_json: Json = False,
     trusted: Trusted = False,  # noqa: ARG001
@@ -123,9 +125,14 @@ def _product(numbers: Sequence[float]) -> str:
 )
 def simulate_command(
     image: Annotated[
-        Path, typer.Argument(help="Images: .nii, .nii.gz, or .npy as (slice, row, column); or a folder of such files.")
+        Path,
+        typer.Argument(
+            help="Images: .nii, .nii.gz, or .npy as (slice, row, column); or a folder of such files.", readable=False
+        ),
     ],
-    target: Annotated[Path, typer.Argument(metavar="OUT", help="The scan to write, .h5; of a folder, a folder.")],
+    target: Annotated[
+        Path, typer.Argument(metavar="OUT", help="The scan to write, .h5; of a folder, a folder.", readable=False)
+    ],
     coils: Annotated[int, typer.Option(help="Number of receive coils.")] = 16,
     accel: Annotated[float, typer.Option(help="Acceleration R; W/R lines, calibration lines included.")] = 4,
     acs: Annotated[

@@ -19,15 +19,22 @@ _PORT = 9002
 _SECURITY = "Security"
 Token = Annotated[
     Path | None,
-    typer.Option(help="File with a secret that clients send in their configuration.", rich_help_panel=_SECURITY),
+    typer.Option(
+        help="File with a secret that clients send in their configuration.", rich_help_panel=_SECURITY, readable=False
+    ),
 ]
-Cert = Annotated[Path | None, typer.Option(metavar="PEM", help="TLS: own certificate.", rich_help_panel=_SECURITY)]
+Cert = Annotated[
+    Path | None, typer.Option(metavar="PEM", help="TLS: own certificate.", rich_help_panel=_SECURITY, readable=False)
+]
 Key = Annotated[
-    Path | None, typer.Option(metavar="PEM", help="TLS: private key of the certificate.", rich_help_panel=_SECURITY)
+    Path | None,
+    typer.Option(metavar="PEM", help="TLS: private key of the certificate.", rich_help_panel=_SECURITY, readable=False),
 ]
 Authority = Annotated[
     Path | None,
-    typer.Option(metavar="PEM", help="TLS: authority of the other side's certificate.", rich_help_panel=_SECURITY),
+    typer.Option(
+        metavar="PEM", help="TLS: authority of the other side's certificate.", rich_help_panel=_SECURITY, readable=False
+    ),
 ]
 
 
@@ -69,7 +76,9 @@ def serve_scans(
     tls_key: Key = None,
     tls_ca: Authority = None,
     token_file: Token = None,
-    log: Annotated[Path | None, typer.Option(help="File to append the log to; default: stderr.")] = None,
+    log: Annotated[
+        Path | None, typer.Option(help="File to append the log to; default: stderr.", readable=False)
+    ] = None,
     device: Device = "auto",
 ) -> None:
     """Reconstruct streamed scans: an MRD server (Siemens FIRE and OpenRecon, Gadgetron). Not for clinical use."""
@@ -125,7 +134,7 @@ def serve_scans(
     examples=["upmri stream scan.h5", "upmri stream scan.mrd --to scanner:9002 -m sense -o image.nii.gz"],
 )
 def stream_scan(
-    scan: Annotated[Path, typer.Argument(help="A scan of any supported format.")],
+    scan: Annotated[Path, typer.Argument(help="A scan of any supported format.", readable=False)],
     to: Annotated[str, typer.Option(metavar="HOST:PORT", help="Address of the server.")] = f"127.0.0.1:{_PORT}",
     method: Annotated[str, typer.Option("--method", "-m", help="One of `upmri methods`.")] = DEFAULT,
     model: Annotated[str | None, typer.Option(metavar="NAME", help="Name of the weights at the server.")] = None,
@@ -143,7 +152,9 @@ def stream_scan(
         float | None, typer.Option("--lambda", help="Regularisation; from the noise by default.")
     ] = None,
     bounds: Annotated[bool, typer.Option("--bounds", help="Bound the error, as `upmri recon --bounds` does.")] = False,
-    target: Annotated[Path | None, typer.Option("--out", "-o", help="File to write, as in `upmri recon`.")] = None,
+    target: Annotated[
+        Path | None, typer.Option("--out", "-o", help="File to write, as in `upmri recon`.", readable=False)
+    ] = None,
     keep_phase: Annotated[bool, typer.Option("--complex", help="Keep the phase in NIfTI.")] = False,
     wait: Annotated[float, typer.Option(help="Seconds to wait for the next message of the server.")] = 600.0,
     tls_cert: Cert = None,
