@@ -14,6 +14,14 @@ def test_a_page_of_another_image_does_not_stay(run, scan, tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["b.nii.gz", "other.h5", "scan.h5"]
 
 
+def test_a_page_of_an_image_with_another_suffix_stays(run, scan, tmp_path):
+    run("recon", "scan.h5", "-m", "zero-filled", "-o", "b.nii.gz", "--report", "-q")
+    run("recon", "scan.h5", "-m", "zero-filled", "-o", "b.h5", "--overwrite", "-q")
+    assert (tmp_path / "b.html").exists()
+    run("recon", "scan.h5", "-m", "zero-filled", "-o", "b.nii.gz", "--overwrite", "-q")
+    assert not (tmp_path / "b.html").exists()
+
+
 @pytest.mark.parametrize("text", ["", "<html>my own page</html>"])
 def test_a_page_of_another_program_stays(run, scan, tmp_path, text):
     for _ in range(2):

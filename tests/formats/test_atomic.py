@@ -472,3 +472,10 @@ def test_folders_are_made_or_named(tmp_path, refused):
     for path in (tmp_path / "file", tmp_path / "file" / "a", tmp_path / ("x" * 300)):
         with refused(path=path):
             atomic.make_folder(path)
+
+
+def test_the_header_of_a_pair_counts_before_the_work(tmp_path):
+    (tmp_path / "x.hdr").touch()
+    with pytest.raises(InputError, match=r"x\.hdr: exists already"):
+        atomic.check_writable(tmp_path / "x.cfl", overwrite=False)
+    atomic.check_writable(tmp_path / "x.cfl", overwrite=True)

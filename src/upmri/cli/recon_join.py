@@ -36,6 +36,7 @@ class JoinWork:
         atomic.make_folder(destination.parent)
         work.check_targets(path, destination)
         rec = join_reconstructions([load_reconstruction(part) for part in task.arguments["parts"]])
+        replaced = destination.exists()
         rec.save(destination, overwrite=overwrite, complex=work.keep_phase)
-        work.write_page(rec, path, destination, quiet=True)
+        work.write_page(rec, path, destination, replaced=replaced, quiet=True)
         return Done(work.files(destination), work.summary(path, destination, rec))

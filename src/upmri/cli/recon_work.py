@@ -189,6 +189,7 @@ class ReconWork:
         from upmri.inference.reconstruct import reconstruct_slices
 
         self.check_targets(path, destination)
+        replaced = destination.exists()
         with measured(seconds) if seconds is not None else nullcontext():
             with stage("opening"):
                 source = formats.open_source(path, axes=self.axes, max_bytes=self.limit)
@@ -205,18 +206,18 @@ class ReconWork:
                     )  # fmt: skip
             with stage("writing"):
                 rec.save(destination, overwrite=self.overwrite, complex=self.keep_phase)
-        self.write_page(rec, path, destination, quiet=quiet)
+        self.write_page(rec, path, destination, replaced=replaced, quiet=quiet)
         return rec
 
-    def write_page(self, rec: Reconstruction, path: Path, destination: Path, *, quiet: bool) -> None:
-        """Write the page of a result; if none was asked for, remove that of the image that was replaced."""
+    def write_page(self, rec: Reconstruction, path: Path, destination: Path, *, replaced: bool, quiet: bool) -> None:
+        """Write the page of a result; if none was asked for, remove that of the image that was ``replaced``, if any."""
         from upmri.evaluation import report
 
         page = self.page(destination)
         if self.with_report:
             with console.warnings_shown(quiet=quiet):
                 report.write_report(rec, page, scan=path, slices=self.slices, axes=self.axes, overwrite=self.overwrite)
-        elif self.overwrite:
+        elif replaced:  # otherwise the page is that of an image with another suffix
             remove_page(page)
 
     @contextmanager

@@ -120,6 +120,8 @@ def check_writable(path: Path, *, overwrite: bool, ours: Ours | None = None) -> 
         _check_place(path)
     if ours is None:
         _check_free(path, overwrite)
+        if path.suffix.lower() == ".cfl":  # its header is written beside it
+            _check_free(path.with_suffix(".hdr"), overwrite)
     elif os.path.lexists(path):
         if not overwrite:
             raise _taken(path)
