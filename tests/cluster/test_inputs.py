@@ -1,9 +1,12 @@
 """Folders of scans, and the names of their outputs."""
 
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+import upmri
 from upmri.cluster.inputs import expand
 from upmri.core.errors import InputError
 
@@ -39,6 +42,29 @@ def test_files_keep_their_names(folder):
 def test_two_of_one_name(folder):
     with pytest.raises(InputError, match="same file"):
         expand([folder / "p1" / "brain.h5", folder / "p2" / "brain.h5"], images=True)
+
+
+def test_two_of_one_name_in_one_folder(tmp_path):
+    for name in ("s.npy", "s.h5"):
+        (tmp_path / name).touch()
+    with pytest.raises(InputError, match="alone, with a name of its own") as caught:
+        expand([tmp_path], images=False)
+    assert "above" not in str(caught.value)
+
+
+def test_results_in_a_folder_are_no_scans(tmp_path):
+    """A file that is named counts in any case."""
+    scan = upmri.simulate(np.ones((32, 32)), coils=2, acceleration=2)
+    scan = replace(scan, name="reconstruction", meta={"upmri": "reconstruction"})
+    scan.save(tmp_path / "other.h5")
+    np.save(tmp_path / "s.npy", scan.kspace.numpy())
+    for samples in (1, 2):
+        rec = upmri.reconstruct(scan, "zero-filled")
+        rec = rec if samples == 1 else replace(rec, samples=rec.image[:, None], std=rec.image.abs())
+        rec.save(tmp_path / "s.h5", overwrite=True)
+        assert [name for _, name in expand([tmp_path], images=False)] == ["other", "s"]
+        assert [path.name for path, _ in expand([tmp_path], images=False)] == ["other.h5", "s.npy"]
+    assert expand([tmp_path / "s.h5"], images=False) == [(tmp_path / "s.h5", "s")]
 
 
 def test_an_empty_folder(tmp_path):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from torch import Tensor
 
 from upmri.core.bounds import Bounds
 from upmri.core.errors import InputError
+from upmri.core.regular import open_regular
 from upmri.core.scan import Reconstruction, Scan
 from upmri.formats import atomic, guard, hdf5
 
@@ -32,6 +34,9 @@ _RECONSTRUCTION_HEADER = ("method", "settings", "seconds", "versions", "spacing"
 BOUNDS_LINES = "bounds_lines"
 _BOUNDS = "bounds"
 _LATER = {"versions", _BOUNDS}  # which the first files, or files without bounds, do not have
+# The attribute ``upmri`` of a reconstruction as bytes of a file (name, type, shape, value), and where it ends at most.
+_MARK = re.compile(rb"upmri\0\0\0.{16}reconstruction", re.DOTALL)
+_MARKED = 4096
 
 
 def write_scan(scan: Scan, path: Path, *, overwrite: bool = False) -> Path:
@@ -132,6 +137,16 @@ class NativeSource(hdf5.Hdf5Source):
 
 
 open_source = NativeSource
+
+
+def is_reconstruction(path: Path) -> bool:
+    """Return whether a file is a reconstruction by its first bytes, without HDF5: it may be any file of a folder."""
+    try:
+        with open_regular(path) as file:
+            head = file.read(_MARKED)
+    except (OSError, InputError):
+        return False  # what is wrong with it is an error of its own when it is read
+    return head.startswith(b"\x89HDF") and _MARK.search(head) is not None
 
 
 def read_reconstruction(path: Path, max_bytes: int) -> Reconstruction:
