@@ -43,3 +43,13 @@ def test_every_command_is_listed_once():
     names = [command.name or command.callback.__name__ for command in cli.app.registered_commands]
     known = ["demo", "info", "simulate", "recon", "maps", "adapt", "report", "train", "methods", "models", "benchmark"]
     assert sorted(names) == sorted([*known, "doctor", "serve", "stream"])
+
+
+def test_closed_output_is_no_error(run, monkeypatch):
+    def closed(*_):
+        sys.stdout = None
+        return 0
+
+    monkeypatch.setattr(cli, "_run", closed)
+    monkeypatch.setattr(sys, "stdout", sys.stdout)
+    assert run("methods").stderr == ""

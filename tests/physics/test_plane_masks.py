@@ -97,6 +97,10 @@ def test_wrong_requests_are_refused():
         caipi((8, 8), (2, 2), shift=2)
     with pytest.raises(InputError):
         caipi((8, 8), (0, 2))
+    for pattern in ("poisson", "caipi", "separable"):
+        for rate in (0, 0.5, math.nan):
+            with pytest.raises(InputError, match=f"got {rate}"):
+                plane_mask(pattern, (8, 8), rate)
     with pytest.raises(InputError):
         plane_mask("spiral", (8, 8), 2)  # type: ignore[arg-type]
     with pytest.raises(InputError, match="may be sampled"):

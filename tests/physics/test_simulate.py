@@ -183,6 +183,8 @@ def test_blank_slices_need_noise(head):
         ({"image": np.full((4, 4), "x")}, "image"),
         ({"coils": 0}, "coils"),
         ({"acceleration": 0.5}, "acceleration"),
+        *(({"acceleration": rate}, "acceleration") for rate in (0, float("nan"), 1e-320)),
+        ({"acceleration": 0, "pattern": "poisson"}, "acceleration"),
         ({"acs": 30}, "acs"),
         ({"noise": -1.0}, "noise"),
         ({"noise": float("nan")}, "noise"),

@@ -33,7 +33,8 @@ def main() -> None:
     memory.keep_freed()
     code = _run()
     try:
-        sys.stdout.flush()
+        if sys.stdout is not None:  # as with >&-
+            sys.stdout.flush()
     except OSError as error:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python itself flushes once more at its end
         if not code:

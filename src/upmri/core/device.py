@@ -13,8 +13,8 @@ def pick_device(name: str) -> torch.device:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(name)
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:
+        torch.zeros(1, device=device).cpu()  # a device without memory of its own, such as meta, has nothing to copy
+    except (TypeError, RuntimeError, AssertionError) as error:
         raise InputError(f"{name!r} is not available here; use 'auto' or 'cpu'", field="device") from error
     return device
 

@@ -23,6 +23,7 @@ Counting = Literal["included", "excluded"]
 
 def default_acs(width: int, acceleration: float) -> int:
     """Return the number of calibration lines when none is asked for, round(0.32 W/R)."""
+    check_acceleration(acceleration)
     return round(0.32 * width / acceleration)
 
 
@@ -133,7 +134,7 @@ def poisson_disc(
         Bool (H, W).
     """
     h, w = shape
-    _check_acceleration(acceleration)
+    check_acceleration(acceleration)
     block = centre_block(shape, calibration).numpy()
     wanted = round(h * w / acceleration) - int(block.sum())
     if wanted < 0 or (wanted == 0 and not block.all()):
@@ -257,13 +258,14 @@ def centre_lines(width: int, acs: int) -> Tensor:
     return mask
 
 
-def _check_acceleration(acceleration: float) -> None:
+def check_acceleration(acceleration: float) -> None:
+    """Refuse what is no finite number ≥ 1."""
     if not (math.isfinite(acceleration) and acceleration >= 1):
         raise InputError(f"expected a finite number ≥ 1, got {acceleration}", field="acceleration")
 
 
 def _check_line_request(width: int, acceleration: float, acs: int | None) -> None:
-    _check_acceleration(acceleration)
+    check_acceleration(acceleration)
     if width < 1:
         raise InputError(f"expected at least one line, got {width}", field="width")
     if acs is not None and not 0 <= acs <= width:

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from upmri.core.errors import InputError
-from upmri.physics.masks import centre_block, generator_of, poisson_disc, random_lines
+from upmri.physics.masks import centre_block, check_acceleration, generator_of, poisson_disc, random_lines
 
 PlanePattern = Literal["poisson", "caipi", "separable"]
 # Longest side of the calibration block that is taken when none is asked for, and its largest share of the samples.
@@ -28,6 +28,7 @@ _USUAL_BLOCK, _BLOCK_SHARE = 24, 0.25
 
 def default_block(shape: tuple[int, int], acceleration: float) -> int:
     """Return the side of the calibration block when none is asked for: 24, but at most a quarter of the samples."""
+    check_acceleration(acceleration)
     return min(_USUAL_BLOCK, int(math.sqrt(_BLOCK_SHARE * shape[0] * shape[1] / acceleration)), *shape)
 
 
@@ -85,6 +86,7 @@ def separable(
 
     The central rows and columns among them make the calibration block.
     """
+    check_acceleration(acceleration)
     generator = generator_of(seed)
     each = math.sqrt(acceleration)
     rows, columns = (

@@ -23,6 +23,10 @@ def test_choices_are_multiplied():
     [
         ({"entries": []}, "entries"),
         ({"groups": []}, "groups"),
+        ({"accelerations": []}, "accelerations"),
+        ({"accelerations": [4, 0.5]}, "accelerations"),
+        ({"accelerations": [float("nan")]}, "accelerations"),
+        ({"maps": []}, "maps"),
         ({"entries": [{"method": "sense"}, {"method": "sense"}]}, "entries"),
         ({"entries": [{"method": "sense", "sweep": {"a": [1], "b": [2]}}]}, "entries[0].sweep"),
         ({"entries": [{"method": "sense", "sweep": {"a": 1}}]}, "entries[0].sweep"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -133,6 +134,12 @@ class BenchmarkConfig:
                 raise InputError("expected at least one", field=key)
             if len(set(names)) < len(names):
                 raise InputError(f"expected different names, got {', '.join(names)}", field=key)
+        if not (self.accelerations and all(1 <= rate < math.inf for rate in self.accelerations)):
+            raise InputError(
+                f"expected at least one finite number ≥ 1, got {list(self.accelerations)}", field="accelerations"
+            )
+        if not self.maps:
+            raise InputError("expected at least one", field="maps")
         at_least(self, 1, "draws", "shown")
         one_of(self, against=[entry.name for entry in self.entries])
         if "exact" in self.maps and any(group.scans for group in self.groups):
