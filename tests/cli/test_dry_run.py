@@ -1,7 +1,9 @@
 """`upmri recon --dry-run`: what it says is what is done, and nothing is written."""
 
 import json
+from dataclasses import replace
 
+import numpy as np
 import pytest
 
 import upmri
@@ -70,6 +72,40 @@ def test_what_would_be_an_error_is_one_already(run, scan, tmp_path):
     run("recon", "scan.h5", "--dry-run", "--device", "tpu", code=2)
     run("recon", "scan.h5", "--dry-run", "--slices", "7:9", code=2)
     run("recon", "scan.h5", "--dry-run", "-m", "sense", "--lambda", "-1", code=2)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["scan.h5", "--maps", "nowhere.npy"],
+        ["scan.h5", "--maps", "maps.npy"],
+        ["scan.h5", "--reference", "nowhere.npy"],
+        ["scan.h5", "--reference", "other.h5"],
+        ["scan.h5", "--navigators", "nowhere"],
+        ["scan.h5", "--navigators", "other.h5"],
+        ["nothing.npy"],
+    ],
+)
+def test_files_beside_the_scan_are_checked_as_the_run_does(run, scan, tmp_path, words, one_line):
+    np.save(tmp_path / "maps.npy", scan.maps[:, :3].numpy())
+    replace(scan, kspace=scan.kspace[:, :3], maps=None).save(tmp_path / "other.h5")
+    np.save(tmp_path / "nothing.npy", np.zeros((2, 4, 32, 32), np.complex64))
+    planned, done = (run("recon", *words, "-m", "zero-filled", *more, code=2) for more in (["--dry-run", "-q"], ["-q"]))
+    assert planned.stderr == done.stderr
+    one_line(planned, words[-1])
+
+
+def test_empty_slices_among_others_are_no_error(run, scan, tmp_path):
+    kspace = scan.kspace.numpy()
+    kspace[1] = 0
+    np.save(tmp_path / "some.npy", kspace)
+    run("recon", "some.npy", "-m", "zero-filled", "--dry-run")
+
+
+def test_a_quiet_plan_is_checked_and_not_shown(run, scan):
+    done = run("recon", "scan.h5", "-m", "zero-filled", "--dry-run", "--quiet")
+    assert done.stdout == done.stderr == ""
+    assert json.loads(run("recon", "scan.h5", "-m", "zero-filled", "--dry-run", "-q", "--json").stdout)
 
 
 def test_a_shard_has_its_own_scans(run, scan, tmp_path):

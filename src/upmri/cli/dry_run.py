@@ -1,11 +1,16 @@
-"""`upmri recon --dry-run`: what would be done with each scan, from its header and one slice."""
+"""`upmri recon --dry-run`: what would be done with each scan, from its header, one slice and the files beside it."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from upmri.cli.recon_work import ReconWork
+from upmri.core.errors import InputError
+
+if TYPE_CHECKING:
+    from upmri.core.scan import Scan
+    from upmri.formats import Source
 
 
 def plan(work: ReconWork, path: Path, destination: Path) -> dict[str, Any]:
@@ -30,7 +35,9 @@ def plan(work: ReconWork, path: Path, destination: Path) -> dict[str, Any]:
     device = pick_device(work.device)
     with formats.open_source(path, axes=work.axes, max_bytes=work.limit) as source:
         wanted = source.indices(work.slices)
-        scan = source.read(wanted[len(wanted) // 2])
+        middle = len(wanted) // 2
+        scan = source.read(wanted[middle])
+        _check_content(work, source, scan, middle)
         together = min(len(wanted), slices_at_once(device, scan))
         images = len(wanted) * scan.kspace[0, 0].nbytes
         given = {"--maps": work.maps, "--reference": work.reference}
@@ -54,6 +61,15 @@ def plan(work: ReconWork, path: Path, destination: Path) -> dict[str, Any]:
             "bytes_of_images": images * (1 + (work.settings.get("samples") or 0)),
             "writes": [str(file) for file in work.files(destination)],
         }
+
+
+def _check_content(work: ReconWork, source: Source, scan: Scan, number: int) -> None:
+    """Read the files beside the scan, and do with one of its slices what a reconstruction does first with each."""
+    if not bool(scan.mask.any()) and not any(bool(one.mask.any()) for one in source.each(work.slices)):
+        raise InputError("expected samples in at least one slice; nothing was sampled", field="mask")
+    if any((work.maps, work.reference, work.navigators)):
+        with work.naming_files():
+            work.mapped(source, averages=False).read(number)
 
 
 def plan_lines(facts: dict[str, Any]) -> list[tuple[str, str]]:

@@ -90,7 +90,11 @@ def recon_command(
     with_report: Annotated[bool, typer.Option("--report", help="Write a report page as well: OUT.html.")] = False,
     overwrite: Overwrite = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only say what would be done: read headers and one slice, write nothing.")
+        bool,
+        typer.Option(
+            "--dry-run",
+            help="Only say what would be done: read headers, one slice and the files given beside it, write nothing.",
+        ),
     ] = False,
     maps: Annotated[
         Path | None,
@@ -207,7 +211,8 @@ def recon_command(
         work.check_settings()  # a wrong setting is reported before anything is read
     pairs = pair_targets(scans or [], target)
     if dry_run:
-        _show_plans(work, pairs, shard, as_json=as_json)
+        with console.warnings_shown(quiet=quiet):
+            _show_plans(work, pairs, shard, quiet=quiet, as_json=as_json)
         return
     make_folders(pairs, target)
     if shard is not None or cluster is not None or many.several(device):
@@ -257,7 +262,9 @@ def recon_command(
     _end(ends)
 
 
-def _show_plans(work: ReconWork, pairs: list[tuple[Path, Path]], shard: str | None, *, as_json: bool) -> None:
+def _show_plans(
+    work: ReconWork, pairs: list[tuple[Path, Path]], shard: str | None, *, quiet: bool, as_json: bool
+) -> None:
     """Say what would be done with each scan; one that would be an error is exit status 2, as it would be then."""
     from upmri.cli.dry_run import plan, plan_lines
     from upmri.cluster.shards import of_shard, parse_shard
@@ -271,11 +278,11 @@ def _show_plans(work: ReconWork, pairs: list[tuple[Path, Path]], shard: str | No
         except Exception as error:
             ends.append(console.complain_of(error, path))
             continue
-        if not as_json:
+        if not as_json and not quiet:
             console.listing(plan_lines(plans[-1]))
     if as_json:
         typer.echo(json.dumps(plans, indent=2))
-    else:
+    elif not quiet:
         console.say("Nothing was reconstructed or written.")
     _end(ends)
 

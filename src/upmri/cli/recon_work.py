@@ -21,6 +21,7 @@ from upmri.core.version import __version__
 if TYPE_CHECKING:
     from upmri.core.scan import Reconstruction
     from upmri.formats import Source
+    from upmri.inference.mapped import MappedSlices
 
 # Options that do not change a result.
 _NOT_CONTENT = ("device", "inputs", "limit", "overwrite", "split_above")
@@ -185,7 +186,6 @@ class ReconWork:
         """
         from upmri import formats
         from upmri.core.stages import measured, stage
-        from upmri.inference.mapped import MappedSlices
         from upmri.inference.reconstruct import reconstruct_slices
 
         self.check_targets(path, destination)
@@ -196,10 +196,8 @@ class ReconWork:
             with source, console.warnings_shown(quiet=quiet):
                 self._split(source)
                 self._warn_of_deviations(destination)
-                given = read_maps(self.maps, self.limit)
-                other, echoes = (read_scan(file, self.limit, self.axes) for file in (self.reference, self.navigators))
-                with self._naming_files():
-                    each = MappedSlices(source, self.slices, maps=given, reference=other, navigators=echoes)
+                with self.naming_files():
+                    each = self.mapped(source)
                     rec = reconstruct_slices(
                         each, len(each), self.method, read=each.read,
                         check=self.check, seed=self.seed, device=self.device, progress=progress, **self.settings
@@ -220,8 +218,16 @@ class ReconWork:
         elif replaced:  # otherwise the page is that of an image with another suffix
             remove_page(page)
 
+    def mapped(self, source: Source, *, averages: bool = True) -> MappedSlices:
+        """Return the slices of a scan with what the files beside it give them; ``averages`` as of the class."""
+        from upmri.inference.mapped import MappedSlices
+
+        maps = read_maps(self.maps, self.limit)
+        other, echoes = (read_scan(file, self.limit, self.axes) for file in (self.reference, self.navigators))
+        return MappedSlices(source, self.slices, maps=maps, reference=other, navigators=echoes, averages=averages)
+
     @contextmanager
-    def _naming_files(self) -> Iterator[None]:
+    def naming_files(self) -> Iterator[None]:
         """Name the file of maps, the reference or the navigators in what is wrong with it, not the scan."""
         try:
             yield

@@ -42,6 +42,8 @@ class MappedSlices:
         Another scan with the same coils; slices as of ``maps``.
     navigators
         The same echo-planar scan without phase encoding, to correct ghosts; slices as of ``maps``.
+    averages
+        Whether an average over time is computed, for which frames without calibration lines are read.
     """
 
     def __init__(
@@ -52,6 +54,7 @@ class MappedSlices:
         maps: Tensor | None = None,
         reference: Scan | None = None,
         navigators: Scan | None = None,
+        averages: bool = True,
     ) -> None:
         self._source, self._slices = source, slices
         self._wanted = wanted = source.indices(slices)
@@ -67,7 +70,7 @@ class MappedSlices:
         elif reference is not None:
             self._found = _FromReference(reference, _numbers("reference", len(reference), source, wanted))
         else:
-            self._found = _from_average(source, wanted)
+            self._found = _from_average(source, wanted) if averages else lambda *_: None
 
     def __len__(self) -> int:
         return len(self._wanted)
