@@ -41,10 +41,16 @@ def test_random_lines_excluded_counts_outer_lines_alone(width, acceleration, acs
 
 def test_cmrxrecon_at_eightfold_is_possible_only_without_the_centre():
     # 144/8 = 18 lines cannot hold 24 central ones; 24 + round(120/8) = 39 are the challenge's kind of 8×.
-    with pytest.raises(InputError, match="counting='excluded'") as error:
+    with pytest.raises(InputError, match="fewer, or a lower acceleration") as error:
         random_lines(144, 8, 24)
     assert error.value.field == "acs"
     assert int(random_lines(144, 8, 24, counting="excluded").sum()) == 39
+
+
+def test_an_acceleration_that_leaves_no_line():
+    with pytest.raises(InputError, match="1000 leaves none of 256 lines") as error:
+        random_lines(256, 1000)
+    assert error.value.field == "acceleration"
 
 
 def test_centre_alone_is_refused_because_the_outer_lines_would_never_be_seen():
@@ -80,7 +86,7 @@ def test_random_lines_are_reproducible():
         ((0, 2), "width"),
         ((200, 2, 201), "acs"),
         ((200, 2, -1), "acs"),
-        ((4, 20), "acs"),
+        ((4, 20), "acceleration"),
     ],
 )
 def test_random_lines_says_what_is_wrong(arguments, field):

@@ -185,6 +185,7 @@ def test_blank_slices_need_noise(head):
         ({"acceleration": 0.5}, "acceleration"),
         *(({"acceleration": rate}, "acceleration") for rate in (0, float("nan"), 1e-320)),
         ({"acceleration": 0, "pattern": "poisson"}, "acceleration"),
+        ({"acceleration": 1000}, "acceleration"),
         ({"acs": 30}, "acs"),
         ({"noise": -1.0}, "noise"),
         ({"noise": float("nan")}, "noise"),
@@ -196,6 +197,18 @@ def test_simulate_says_what_is_wrong(change, field):
     with pytest.raises(InputError) as error:
         simulate(**arguments)
     assert error.value.field == field
+
+
+def test_the_patterns_of_a_simulation_are_named_with_lines():
+    with pytest.raises(InputError, match="one of lines, poisson, caipi, separable, got 'x'"):
+        simulate(disc(32, 32).astype(float), coils=2, pattern="x")
+
+
+@pytest.mark.parametrize("pattern", ["lines", "poisson"])
+def test_errors_of_a_simulation_advise_nothing_that_it_does_not_have(pattern):
+    with pytest.raises(InputError) as error:
+        simulate(disc(32, 32).astype(float), coils=2, acs=30, pattern=pattern)
+    assert "counting" not in str(error.value)
 
 
 # ---- the array ----

@@ -83,6 +83,8 @@ def test_lines_are_drawn_as_selected():
     assert not torch.equal(draw_lines(selection, 160, 4.0, 3), draw_lines(selection, 160, 4.0, 4))
     outside = draw_lines(Selection(acs={4: 24}, counting="excluded"), 144, 4.0, 0)
     assert int(outside.sum()) == 24 + 30
+    with pytest.raises(InputError, match="or counting: excluded"):
+        draw_lines(Selection(acs={8: 24}), 144, 8.0, 0)
     even = draw_lines(Selection(lines="equispaced", acs={4: 4}), 32, 4.0, seed=2)
     assert even[0, 2::4].all()
     with pytest.raises(InputError) as error:

@@ -73,11 +73,12 @@ def random_lines(
         outer = round((width - acs) / acceleration)
     else:
         raise InputError(f"expected 'included' or 'excluded', got {counting!r}", field="counting")
+    if acs == outer == 0:
+        raise InputError(f"expected a lower one: {acceleration:g} leaves none of {width} lines", field="acceleration")
     if outer < 0 or (outer == 0 and acs < width):
         raise InputError(
             f"{acs} central lines leave no line to draw from the outer {width - acs} at acceleration "
-            f"{acceleration:g} ({acs + outer} of {width} lines in all); expected fewer, a lower acceleration"
-            + (", or counting='excluded'" if counting == "included" else ""),
+            f"{acceleration:g} ({acs + outer} of {width} lines in all); expected fewer, or a lower acceleration",
             field="acs",
         )
     mask = centre_lines(width, acs)

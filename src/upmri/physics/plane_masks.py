@@ -32,6 +32,14 @@ def default_block(shape: tuple[int, int], acceleration: float) -> int:
     return min(_USUAL_BLOCK, int(math.sqrt(_BLOCK_SHARE * shape[0] * shape[1] / acceleration)), *shape)
 
 
+def is_plane(pattern: str) -> bool:
+    """Return whether a pattern is one of two phase encodings, not ``lines``; any other is an error."""
+    names = ("lines", *get_args(PlanePattern))
+    if pattern not in names:
+        raise InputError(f"expected one of {', '.join(names)}, got {pattern!r}", field="pattern")
+    return pattern != "lines"
+
+
 def ellipse(shape: tuple[int, int]) -> Tensor:
     """Return the ellipse that touches the four edges of k-space, bool (H, W)."""
     y, x = ((2 * torch.arange(n) + 1 - n) / n for n in shape)

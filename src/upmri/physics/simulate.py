@@ -16,7 +16,7 @@ from upmri.core.errors import InputError
 from upmri.core.scan import Scan
 from upmri.physics.fourier import fft2c
 from upmri.physics.masks import default_acs, random_lines, seed_for
-from upmri.physics.plane_masks import PlanePattern, default_block, plane_mask
+from upmri.physics.plane_masks import PlanePattern, default_block, is_plane, plane_mask
 from upmri.physics.receive_array import Anatomy, receive, surround
 
 Pattern = PlanePattern | Literal["lines"]
@@ -87,7 +87,7 @@ def simulate(
         raise InputError("lines have no corners to leave out; expected a 2-D pattern with it", field="elliptic")
     x, scale = normalised(image)
     n, h, w = x.shape
-    volume = pattern != "lines" and n > 1
+    volume = is_plane(pattern) and n > 1
     if acs is None:
         acs = default_acs(w, acceleration) if pattern == "lines" else default_block((h, w), acceleration)
     seeds = [seed_for(str(seed), i, acceleration) for i in range(n)]

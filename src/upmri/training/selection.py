@@ -185,7 +185,12 @@ def draw_lines(selection: Selection, width: int, acceleration: float, seed: int,
             raise InputError(f"expected a whole acceleration for equispaced lines, got {acceleration:g}", field="lines")
         return equispaced(width, int(acceleration), acs, offset=seed % int(acceleration))
     seed = seed_for(str(seed), 0, acceleration)
-    return random_lines(width, acceleration, acs, counting=selection.counting, seed=seed)
+    try:
+        return random_lines(width, acceleration, acs, counting=selection.counting, seed=seed)
+    except InputError as error:
+        if error.field == "acs" and selection.counting == "included":
+            raise InputError(f"{error.message}, or counting: excluded", field="acs") from error
+        raise
 
 
 def keep_lines(full: Scan, lines: Tensor) -> Scan:
