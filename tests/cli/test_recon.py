@@ -568,3 +568,18 @@ def test_bounds_are_a_line_and_an_entry(run, scan, tmp_path, apples, one_line):
     assert len(result["bounds"]["psnr"]) == 3
     assert result["bounds"]["sentence"] == line
     one_line(run("recon", "scan.h5", "-m", "sense", "--bounds", code=2), "bounds", "not a setting of sense")
+
+
+@pytest.mark.parametrize("output", ["full", "closed"])
+def test_images_are_made_where_stdout_cannot_be_written(scan, tmp_path, output):
+    for name in ("b", "c"):
+        scan.save(tmp_path / f"{name}.h5")
+    reading, writing = os.pipe()
+    os.close(reading)
+    with Path("/dev/full").open("wb") if output == "full" else os.fdopen(writing, "wb") as stdout:
+        command = [sys.executable, "-m", "upmri", "recon", "scan.h5", "b.h5", "c.h5", "-m", "zero-filled"]
+        done = subprocess.run(command, cwd=tmp_path, stdout=stdout, stderr=subprocess.PIPE, text=True, check=False)
+    assert len(list(tmp_path.glob("*.nii.gz"))) == 3
+    assert done.returncode == 2
+    reason = "No space left on device" if output == "full" else "Broken pipe"
+    assert done.stderr == f"upmri: standard output: cannot be written: {reason}\n"

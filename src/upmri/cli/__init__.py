@@ -35,6 +35,8 @@ def main() -> None:
     try:
         if sys.stdout is not None:  # as with >&-
             sys.stdout.flush()
+        if console.unwritten is not None:
+            raise console.unwritten
     except OSError as error:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python itself flushes once more at its end
         if not code:

@@ -22,6 +22,7 @@ _DISK = (errno.EACCES, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.ENAMETOOLONG,
 
 out = Console()
 err = Console(stderr=True)
+unwritten: OSError | None = None  # why stdout could not be written
 
 
 class Ended(SystemExit):
@@ -41,12 +42,25 @@ def listing(pairs: Iterable[tuple[str, Any]]) -> None:
     grid = Table.grid(padding=(0, 2))
     for name, value in pairs:
         grid.add_row(Text(name[: len(name) - len(name.lstrip(" "))] + one_line(name)), Text(one_line(value) or "—"))
-    out.print(grid)
+    _print(grid)
 
 
 def say(text: str) -> None:
     """Print a line on stdout."""
-    out.print(one_line(text), markup=False, highlight=False, soft_wrap=True)
+    _print(one_line(text), markup=False, highlight=False, soft_wrap=True)
+
+
+def _print(shown: Any, **options: Any) -> None:
+    """Print on stdout. Where it cannot be written the work goes on, and :func:`upmri.cli.main` says why at its end."""
+    global unwritten
+    try:
+        out.print(shown, **options)
+    except OSError as error:
+        unwritten, out.quiet = error, True
+    except SystemExit as end:  # which Rich makes of a closed pipe
+        if not isinstance(end.__context__, BrokenPipeError):
+            raise
+        unwritten, out.quiet = end.__context__, True
 
 
 def complain(error: BaseException) -> None:
