@@ -18,6 +18,7 @@ from upmri.formats import load_reconstruction, open_source, save
 
 floats = st.floats(width=32, allow_nan=False, allow_infinity=False)
 complexes = st.complex_numbers(width=64, allow_nan=False, allow_infinity=False)
+samples = st.complex_numbers(width=64, max_magnitude=1e15, allow_nan=False)  # larger ones cannot be squared
 json_like = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats(allow_nan=False) | st.text(),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
@@ -35,7 +36,7 @@ def array(draw: st.DrawFn, shape: tuple[int, ...], elements=complexes, dtype=np.
 @st.composite
 def scans(draw: st.DrawFn) -> Scan:
     n, _, h, w = shape = draw(shapes)
-    kspace = array(draw, shape)
+    kspace = array(draw, shape, samples)
     kspace[:, 0, :, 0] = 1  # some of every slice is sampled
     points = draw(st.booleans())
     mask = (kspace != 0).any(1) if points else (kspace != 0).any((1, 2))[:, None]

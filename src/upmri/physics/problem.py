@@ -124,14 +124,8 @@ class Problem:
             else:
                 found = found_maps(kspace, mask)
                 maps, ways, copies = found.maps, found.ways, found.copies
-        problem = cls(
-            SenseOperator(maps, mask.to(device)),
-            kspace,
-            sigma=sigma,
-            reference=reference,
-            seeds=seed,
-            frames=frames,
-        )
+        operator = SenseOperator(maps, mask.to(device))
+        problem = cls(operator, kspace, sigma=sigma, reference=reference, seeds=seed, frames=frames)
         problem.maps_from, problem.maps_copies = tuple(ways), tuple(copies)
         return problem
 
@@ -271,14 +265,8 @@ class Problem:
         They are no series any more.
         """
         chosen = torch.tensor(which, device=self.device)
-        return Problem(
-            self.operator.take(which),
-            self.kspace[chosen],
-            sigma=self.sigma[chosen],
-            scaled=True,
-            seeds=seeds,
-            step=self.step,
-        )
+        operator, data, sigma = self.operator.take(which), self.kspace[chosen], self.sigma[chosen]
+        return Problem(operator, data, sigma=sigma, scaled=True, seeds=seeds, step=self.step)
 
     def mirror(self, axes: tuple[int, ...]) -> Problem:
         """Return the problem of the mirrored object, ``axes`` out of (-2, -1), for coils' data; no reference."""
