@@ -40,7 +40,7 @@ nitpick_ignore_regex = [
         r"(Tensor|ArrayLike|Path|Figure|Callable|Iterable|Iterator|Mapping|Sequence|NDArray|Generator|Self|optional)",
     ),
     # Aliases and type variables of the package, and modules, which have no place of their own in the reference.
-    ("py:class", r"(.*\.)?(Anatomy|Counting|Drawn|Field|Result|T)"),
+    ("py:class", r"(.*\.)?(Anatomy|Counting|Drawn|Field|Item|Result|T)"),
     ("py:mod", r"upmri\..*"),
     ("py:.*", r"float64.*|\(.*|in the units.*"),
 ]

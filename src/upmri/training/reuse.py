@@ -37,7 +37,7 @@ def check_settings(file: Path, before: str, config: TrainConfig) -> None:
     file
         File that is to be used again.
     before
-        Fingerprint of the run that has made it (:func:`upmri.training.checkpoint.fingerprint`).
+        Fingerprint of the run that has made it (``training/checkpoint.py``).
     config
         Settings that are asked for.
     """
