@@ -232,9 +232,12 @@ def test_train(tmp_path, recipe, start, finish):
         if checkpoint.exists():
             tensors(checkpoint)  # complete
             finish([*words, "--resume"])
+        elif (run / ".lock").exists():
+            assert killed
+            finish([*words, "--resume"])  # begins again
         else:
             assert killed
-            assert finish([*words, "--resume"], code=2).count("\n") == 1  # says that it cannot
+            assert finish([*words, "--resume"], code=2).count("\n") == 1  # says that nothing was begun
             finish(words)
         assert contents(run) == whole
         shutil.rmtree(run)
