@@ -44,7 +44,7 @@ _SHIFT, _EXPONENT = (1.0, 5.0), (0.6, 1.6)
 WITHOUT_EFFECT = (
     "scans", "undersample", "only", "side", "lines", "counting", "acs", "draw", "redraw", "refine_maps",
 )  # fmt: skip
-"""What has no effect on series in the settings of the data: each step simulates new scans with its own patterns."""
+"""Settings of the data without an effect on series, of which each step simulates new scans with its own patterns."""
 
 
 def check_series(config: DataConfig, part: str) -> None:
