@@ -6,8 +6,9 @@
 
 Every rate of a training has the same number of U-Net passes (or `--steps`), and the grid grows while its best value is
 at an edge. Scores are in WORK/NAME-rates/rates.json, and the same command continues an interrupted search: several
-processes with `--only` share the work, and one more without it writes all results into `--out`. A folder of a search
-with other settings is refused. Configurations may be JSON files of `train_all.py --write-json`.
+processes with `--only` share the work, and one more without it writes all results into `--out`, where other trainings
+keep theirs. A folder of a search with other settings is refused. Configurations may be JSON files of `train_all.py
+--write-json`.
 """
 
 from __future__ import annotations
@@ -46,6 +47,9 @@ def main(arguments: list[str] | None = None) -> None:
     known = [read_config(one) for path in given.configs for one in train_all.mappings(path, tuple(given.set))]
     rows = [search(config, given) for config in known if not given.only or config.name in given.only]
     if given.out is not None:
+        names = {row["name"] for row in rows}
+        before = json.loads(given.out.read_text())["rows"] if given.out.exists() else []
+        rows = [row for row in before if row["name"] not in names] + rows
         given.out.write_text(json.dumps({"rows": rows}, indent=1) + "\n")
         record(given.out, device=given.device)
 

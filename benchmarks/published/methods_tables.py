@@ -198,12 +198,11 @@ MEANS = {
     f"{entry}{end}": f"{label(entry)}, one draw" if end == ", one draw" else "mean of 8"
     for entry in ("ddnm", "ddnm, published Λ", "dds", "dps", "ot-ode", "pnp-flow", "ambient")
     for end in (", one draw", ", mean of 8")
-    if (entry, end) != ("dps", ", mean of 8")
 } | {
     "gtf2m": "`gtf2m`, default times", "gtf2m, a step of SENSE": "`gtf2m`, default times, a step of SENSE",
     "robust-ssdu, published network": "`robust-ssdu`, published network", "upmri": "`upmri`",
 }  # fmt: skip
-CONTROLLED, LEVERS = "controlled.json", "levers.json"
+CONTROLLED, LEVERS, SEARCHED = "controlled.json", "levers.json", "learning_rates.json"
 
 
 def steps(r: Results) -> str:
@@ -226,6 +225,22 @@ def levers(r: Results) -> str:
         worth = " · ".join(show(row["held_out_gain"] - base["held_out_gain"], "+.2f") for row, base in pairs)
         rows.append([name, f"{found[0]['steps']:,}", gain, worth if found is not first else ""])
     return markdown(["", "steps", "gain over SENSE", "more on held-out lines, by seed"], rows)
+
+
+def searched(r: Results) -> str:
+    """Learning rates of the trainings for comparison: gain over SENSE on held-out lines, the best one in bold."""
+    rows = []
+    for row in r.at(SEARCHED, "rows"):
+        shown = {float(rate): f"{_short(float(rate))}: {show(gain, '+.2f')}" for rate, gain in row["scores"].items()}
+        shown[row["rate"]] = f"**{shown[row['rate']]}**"
+        rows.append([f"`{row['name'].removeprefix('brain-')}`", str(row["steps"]), " · ".join(shown.values())])
+    return markdown(["", "steps", "learning rate: gain"], rows)
+
+
+def _short(number: float) -> str:
+    """A number such as 7.5e-4."""
+    digits, exponent = f"{number:e}".split("e")
+    return f"{float(digits):g}e{int(exponent)}"
 
 
 def endpoints(r: Results) -> str:
@@ -268,6 +283,7 @@ TABLES = [
     Table("benchmark-means", BENCHMARK, run("means.csv", BRAINS, RATES, MEANS)),
     Table("card", MODELS, card),
     Table("levers", MODELS, levers),
+    Table("learning-rates", "docs/methods.md", searched),
     Table("steps", "docs/steps.md", steps),
     Table("paper-switches", "docs/steps.md", run("paper_switches.csv", BRAINS, RATES, SWITCHES)),
     Table("controlled-endpoints", "docs/controlled.md", endpoints),

@@ -82,6 +82,14 @@ def _script(
     return Part(name, (command,), device, minutes, files, compared=compared, peers=peers)
 
 
+def _rates(first: str, *names: str) -> str:
+    configs = " ".join(f"configs/brain/{name}.yaml" for name in names)
+    return (
+        f"python benchmarks/rates.py {configs} --rates {first} --set train.limit=900 --passes 16000 "
+        f"--work results/learning-rates --out {R}/learning_rates.json"
+    )
+
+
 R = "benchmarks/results"
 FIGURES = "docs/figures"
 PARTS = (
@@ -151,6 +159,9 @@ PARTS = (
     Part("recon", (f"python benchmarks/recon.py --device cuda -o {R}/recon-h200.json",), "cuda", None,
          ("recon-h200.json",)),
     _script("levers", "--device cuda --work results/levers", "cuda", 16, "levers.json"),
+    Part("learning-rates", (_rates("1.5e-3 3e-3 6e-3", "modl", "varnet", "weighted-ssdu", "ssdu", "robust-ssdu", "rei"),
+                            _rates("5e-3 1e-2 2e-2", "robust-ssdu-denoising"), _rates("1.5e-4 3e-4 6e-4", "moi")),
+         "cuda", 5, ("learning_rates.json",)),
     Part("controlled", ("python benchmarks/controlled.py configs/benchmark/controlled.yaml",), "cuda", None,
          ("controlled.json",), True),
 )  # fmt: skip

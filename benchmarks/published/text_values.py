@@ -7,7 +7,7 @@ from statistics import mean
 
 from published.certainty_tables import BOUNDS, DIAMETERS, DRAWS, LESIONS, MAPS, RATIOS
 from published.methods_tables import BRAINS, GROUPS, LEVERS, OURS, RATES, SENSE, SHORT, entries, lead, value
-from published.results import Results
+from published.results import ROOT, Results
 from published.scans_tables import (
     ADAPTED,
     REFINED,
@@ -19,6 +19,7 @@ from published.scans_tables import (
     draws,
     means,
 )
+from upmri.core.settings import read_mapping
 
 ALL_RATES = (3.0, 4.0, 6.0, 8.0)
 # Methods that reconstruct all frames of a series together, without a network.
@@ -80,6 +81,22 @@ def means_of_draws(r: Results) -> list[float]:
             leads.append(here[OURS] - max(here[e] for pair in pairs.items() for e in pair if e in here))
             gains += [here[mean_] - here[one] for one, mean_ in pairs.items() if mean_ in here]
     return [max(gains), *ends(leads)]
+
+
+def diverged(r: Results) -> list[float]:
+    """PSNR of the scan for which `dps` diverges: one draw, mean of 8."""
+    where = {"group": "T2 head", "acceleration": 8.0}
+    return [min(r.all("means-slices.csv", "psnr", entry=f"dps, {of}", **where)) for of in ("one draw", "mean of 8")]
+
+
+def behind_the_best_rate(r: Results) -> float:
+    """Largest gain on held-out lines of the best learning rate over the one that was used."""
+    found = []
+    for row in r.at("learning_rates.json", "rows"):
+        used = float(read_mapping(ROOT / "configs" / "brain" / f"{row['name'].removeprefix('brain-')}.yaml")["rate"])
+        scores = {float(rate): gain for rate, gain in row["scores"].items()}
+        found.append(max(scores.values()) - scores[used])
+    return max(found)
 
 
 def true_maps(r: Results) -> list[float]:

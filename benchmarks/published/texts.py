@@ -133,6 +133,9 @@ TEXTS = [
         "the {:d} of [{:d} lesions](lesions.md) that all methods reconstructed",
         lambda r: [r.at(LESIONS, kind, "upmri", "4", "spots") for kind in ("real", "every")],
     ),
+    Text(BENCHMARK, "diverges for a T2 head at 8×: {:.1f} dB by one draw, {:.1f} dB by the mean of 8", v.diverged),
+    Text(BENCHMARK, "are at most {:.2f} dB behind the best ones of a", lambda r: [v.behind_the_best_rate(r)]),
+    Text("docs/methods.md", "are at most {:.2f} dB behind the best ones.", lambda r: [v.behind_the_best_rate(r)]),
     Text(BENCHMARK, "all brains at 2× to 8× and {:,} steps", lambda r: totals(r, "steps")[:1]),
     Text(
         BENCHMARK,
