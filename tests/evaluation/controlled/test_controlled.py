@@ -102,6 +102,27 @@ def test_from_the_plan_to_the_report(plan, command, capsys):
     check_results_of_other_scans_are_left_out(config)
 
 
+def test_a_folder_has_the_parts_of_one_plan(plan, command, tmp_path, capsys):
+    """Parts are known by their names: with another budget, or another arm of one name, they would be used again."""
+    folder = tmp_path / "out"
+
+    def run(*options, path=plan):
+        status = command.main([str(path), "--set", f"output={folder}", *options, "--only", "report"])
+        return status, capsys.readouterr().err
+
+    assert run() == (3, "")  # the report needs other parts
+    assert run("workers=2", f"cache={tmp_path / 'cache'}") == (3, "")
+    status, said = run("passes=24")
+    assert status == 2
+    assert "passes was 48, is 24" in said
+    assert str(folder) in said
+    other = tmp_path / "other.yaml"
+    text = plan.read_text()
+    assert text.count("path_every: 4") == 1
+    other.write_text(text.replace("path_every: 4", "path_every: 3"))
+    assert "arms.upmri-path.objective.path_every was 4, is 3" in run(path=other)[1]
+
+
 @pytest.mark.filterwarnings("ignore:.*phase-encoding lines are in no")
 def test_an_interrupted_training_goes_on(plan, command, tmp_path, monkeypatch, capsys):
     """SIGTERM in the fourth step: the state is saved, and the passes are those of an uninterrupted training."""

@@ -19,12 +19,15 @@ from upmri.evaluation.benchmark.summary import missing
 from upmri.evaluation.controlled.arms import Arm, ControlledConfig
 from upmri.evaluation.controlled.endpoints import write_endpoints
 from upmri.formats import atomic
+from upmri.training.checkpoint import changes
 from upmri.training.loop import DivergedError
 from upmri.training.prepare import prepare
 from upmri.training.search import resumed, search_rate
 
 # Added to the first seed, for the search: no training of the comparison has its seed.
 _SEARCH_SEED = 1000
+# Settings that are no part of the results.
+_FREE = {"output", "cache", "workers"}
 # Seconds between two looks at the parts that other processes do.
 _PAUSE = 3.0
 # Times that a training that diverges begins again, each time with a smaller rate.
@@ -112,10 +115,16 @@ def run_parts(
     -------
     list
         Names of the chosen parts that are still missing, because they need others that were not chosen.
+
+    Raises
+    ------
+    InputError
+        If the folder has parts of another plan.
     """
     atomic.make_folder(config.folder / "claims")
     made = experiment_parts(config)
     known = {part.name: part for part in made}
+    _refuse_another_plan(config)
     chosen = [part for part in made if not only or any(_matches(part.name, name) for name in only)]
     if not chosen:
         raise InputError(f"expected one of {', '.join(known)}, got {', '.join(only)}", field="--only")
@@ -134,6 +143,25 @@ def run_parts(
             return [part.name for part in chosen if not part.done]
         if not worked:
             time.sleep(_PAUSE)
+
+
+def _refuse_another_plan(config: ControlledConfig) -> None:
+    """Keep the plan in the folder, whose parts are known by their names alone; refuse one that differs."""
+    path = config.folder / "plan.json"
+    now = {key: _by_name(value) for key, value in _plain(asdict(config)).items() if key not in _FREE}
+    if not path.exists():
+        _write(path, now)
+    elif changed := changes(json.loads(path.read_text()), now):
+        raise InputError(
+            f"the plan is not the one that this folder was begun with: {'; '.join(changed)}; choose another output",
+            path=config.folder,
+        )
+
+
+def _by_name(value: Any) -> Any:
+    """A list of arms, endpoints or groups as a mapping, so that a change is named with its place."""
+    named = isinstance(value, list) and all(isinstance(one, dict) and "name" in one for one in value)
+    return {one["name"]: one for one in value} if named else value
 
 
 def _matches(name: str, asked: str) -> bool:
@@ -164,19 +192,19 @@ def _prepare(config: ControlledConfig, _device: str) -> None:
 
 def _prepared_file(config: ControlledConfig) -> Path:
     """Beside the prepared slices: on another machine they have to be prepared again."""
-    # As JSON with all numbers as floats: without pydantic, a plan in JSON keeps whole numbers and lists as they are.
+    # Without pydantic, numbers and lists of a plan are as they were written.
     text = json.dumps([_plain(asdict(part)) for part in (config.train, config.validation)], sort_keys=True)
     digest = hashlib.sha256(text.encode()).hexdigest()[:12]
     return config.cache_folder / f"prepared-{digest}.json"
 
 
 def _plain(value: Any) -> Any:
-    """The value with every number as a float, and tuples as lists."""
+    """The value with whole numbers as integers, and tuples as lists."""
     if isinstance(value, dict):
         return {key: _plain(part) for key, part in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(part) for part in value]
-    return float(value) if isinstance(value, int) and not isinstance(value, bool) else value
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _rate_file(config: ControlledConfig, arm: Arm) -> Path:
