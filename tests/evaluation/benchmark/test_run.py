@@ -184,6 +184,17 @@ def test_an_error_names_its_scan(write, tmp_path, heads):
     assert "heads heads/person0.npz 0 8x espirit" in error.value.message
 
 
+def test_scans_that_cannot_be_used_do_not_stop_the_others(write, heads, tmp_path):
+    """All three scans at 8×, where the maps have too few lines: the others have their results."""
+    group = {"name": "heads", "images": [str(heads)], "coils": 4, "limit": 3}
+    config = read_config(write(accelerations=[8, 2], groups=[group]))
+    with pytest.raises(InputError, match="; 2 other scans failed, too"):
+        run_benchmark(config, tmp_path / "results", device="cpu")
+    found = results(tmp_path / "results")
+    assert {row.acceleration for row in found} == {2.0}
+    assert len(found) == 3 * len(variants(config))
+
+
 def test_a_wrong_setting_names_its_entry(write):
     config = read_config(write(entries=[{"method": "sense", "label": "upmri", "settings": {"speed": 3}}]))
     with pytest.raises(InputError) as error:

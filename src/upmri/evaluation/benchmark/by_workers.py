@@ -64,5 +64,6 @@ def spread_benchmark(
                     errors.append(of_task(as_input_error(result), job.task))
                 advance()
     if errors:
+        store.close()
         raise first_of(errors, "scans")
     return store

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from upmri.core.errors import InputError
+from upmri.core.errors import InputError, first_of
 from upmri.core.progress import bar
 from upmri.core.scan import Scan
 from upmri.core.version import __version__
@@ -44,6 +44,8 @@ class Variant:
 def run_benchmark(config: BenchmarkConfig, folder: Path, *, device: str = "auto", progress: bool = False) -> Store:
     """Reconstruct every scan with every method, except what exists or another process computes.
 
+    Scans that cannot be used do not stop the others; the first of them is the error at the end.
+
     Parameters
     ----------
     config
@@ -58,6 +60,7 @@ def run_benchmark(config: BenchmarkConfig, folder: Path, *, device: str = "auto"
     store, wanted = open_store(config, folder)
     todo = cases.tasks(config)
     kept = cases.with_pictures(config, todo)
+    errors: list[InputError] = []
     with bar("benchmark", len(todo), shown=progress) as advance:
         for task in todo:
             scan = store.enter(task.key, task.origin)
@@ -67,8 +70,11 @@ def run_benchmark(config: BenchmarkConfig, folder: Path, *, device: str = "auto"
                         for step in reconstruct_task(task, scan, missing, config.seed, device, keep=task.key in kept):
                             step(store)
                 except InputError as error:
-                    raise of_task(error, task) from error
+                    errors.append(of_task(error, task))
             advance()
+    if errors:
+        store.close()
+        raise first_of(errors, "scans")
     return store
 
 
