@@ -76,7 +76,7 @@ def test_training_continues_as_without_the_file(trained, path):
 
 def test_muon_continues_as_without_the_file(tmp_path):
     kind = partial(Muon, lr=0.1, weight_decay=0.1)
-    trained, other = make(width=16, optimiser=kind), make(seed=1, width=16, optimiser=kind)
+    trained, other = make(width=32, optimiser=kind), make(seed=1, width=32, optimiser=kind)
     for i in range(3):
         step(trained[0], trained[2], i)
     checkpoint.save_state(tmp_path / "checkpoint.safetensors", *trained, FACTS)
@@ -86,7 +86,7 @@ def test_muon_continues_as_without_the_file(tmp_path):
             step(network, optimiser, i)
     assert same(state(*other), state(*trained))
     with pytest.raises(InputError, match="another network"):
-        checkpoint.load_state(tmp_path / "checkpoint.safetensors", *make(width=16))
+        checkpoint.load_state(tmp_path / "checkpoint.safetensors", *make(width=32))
 
 
 def test_layouts_are_kept(trained, path):

@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import nn
 
+from upmri.networks.unrolled import Unrolled
 from upmri.training.muon import Muon, is_matrix, moments_of, orthogonal
 
 
@@ -23,15 +24,15 @@ def test_a_gradient_of_zero_changes_nothing():
 
 def layer():
     torch.manual_seed(0)
-    return nn.Conv2d(16, 24, 3)
+    return nn.Conv2d(32, 40, 3)
 
 
 def test_the_first_step(rng):
     """Against the formula: the nearest matrix with orthogonal rows."""
     conv = layer()
     before = conv.weight.detach().clone()
-    conv.weight.grad = gradient = rng(24, 16, 3, 3, dtype=torch.float32)
-    conv.bias.grad = torch.ones(24)
+    conv.weight.grad = gradient = rng(40, 32, 3, 3, dtype=torch.float32)
+    conv.bias.grad = torch.ones(40)
     bias = conv.bias.detach().clone()
     Muon(conv.parameters(), lr=0.01, weight_decay=0.1).step()
     left, _, right = torch.linalg.svd(gradient.flatten(1), full_matrices=False)
@@ -57,6 +58,15 @@ def test_weights_of_other_kinds_are_adamws(rng):
     assert moments_of(ours, mine[0]) == ("exp_avg", "exp_avg_sq")
 
 
+@pytest.mark.parametrize("memory", [0, 8, 12])
+@pytest.mark.parametrize("conditioned", [False, True])
+def test_first_and_last_convolutions_are_adamws(memory, conditioned):
+    """Also the first one of a network that knows more than its image."""
+    network = Unrolled(width=32, levels=2, memory=memory, conditioned=conditioned)
+    convolutions = [weights for weights in network.parameters() if weights.ndim == 4]
+    assert [is_matrix(weights) for weights in convolutions] == [False, *[True] * (len(convolutions) - 2), False]
+
+
 def test_weights_without_a_gradient_stay():
     conv = layer()
     before = conv.weight.detach().clone()
@@ -70,7 +80,7 @@ def test_weights_without_a_gradient_stay():
 
 def test_it_solves_least_squares(rng):
     torch.manual_seed(0)
-    data, kernel = rng(512, 16, 3, 3, dtype=torch.float32), rng(24, 16, 3, 3, dtype=torch.float32)
+    data, kernel = rng(1024, 32, 3, 3, dtype=torch.float32), rng(40, 32, 3, 3, dtype=torch.float32)
     wanted, conv = nn.functional.conv2d(data, kernel), layer()
     optimiser = Muon(conv.parameters(), lr=0.03, weight_decay=0.0)
     for step in range(200):
