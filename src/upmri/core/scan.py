@@ -171,8 +171,8 @@ class Reconstruction:
     image
         Complex (slice, readout, phase) in the units of the scan.
     samples, std
-        If several images were drawn: all of them (n, slice, readout, phase), and their standard deviation (slice,
-        readout, phase).
+        If several images were drawn: all of them (n, slice, readout, phase), and the standard deviation of the
+        magnitude (slice, readout, phase); that of ``upmri`` is averaged over neighbouring pixels.
     reference
         The reference image of the scan, if it has one.
     bounds
