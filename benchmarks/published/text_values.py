@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from statistics import mean
+from typing import Any
 
 from published.certainty_tables import BOUNDS, DIAMETERS, DRAWS, LESIONS, MAPS, RATIOS
 from published.methods_tables import BRAINS, GROUPS, LEVERS, OURS, RATES, SENSE, SHORT, entries, lead, value
@@ -24,6 +25,8 @@ from upmri.core.settings import read_mapping
 ALL_RATES = (3.0, 4.0, 6.0, 8.0)
 # Methods that reconstruct all frames of a series together, without a network.
 OVER_TIME = ("tv-t", "llr", "l+s", "BART llr")
+# Where `dps` diverges for one of the scans.
+DIVERGED: dict[str, Any] = {"group": "T2 head", "acceleration": 8.0}
 
 
 def ends(values: Sequence[float]) -> list[float]:
@@ -69,8 +72,8 @@ def rows(r: Results, entry: str, groups: Sequence[str] = BRAINS) -> list[float]:
 
 
 def means_of_draws(r: Results) -> list[float]:
-    """Largest gain of the mean of 8 draws over one; lead of `upmri` over the best of both, least and largest."""
-    gains, leads = [], []
+    """Largest gain of the mean of 8 draws over one, but for `dps` where it diverges, and there; lead over the best."""
+    gains, apart, leads = [], [], []
     for group in BRAINS:
         for rate in RATES:
             where = {"group": group, "acceleration": rate}
@@ -78,15 +81,17 @@ def means_of_draws(r: Results) -> list[float]:
                 e: r.one("means.csv", "psnr mean", entry=e, **where) for e in r.distinct("means.csv", "entry", **where)
             }
             pairs = {e: e.replace(", one draw", ", mean of 8") for e in here if e.endswith(", one draw")}
-            leads.append(here[OURS] - max(here[e] for pair in pairs.items() for e in pair if e in here))
-            gains += [here[mean_] - here[one] for one, mean_ in pairs.items() if mean_ in here]
-    return [max(gains), *ends(leads)]
+            leads.append(here[OURS] - max(psnr for e, psnr in here.items() if e != OURS))
+            for one, mean_ in pairs.items():
+                diverges = (one, group, rate) == ("dps, one draw", *DIVERGED.values())
+                (apart if diverges else gains).append(here[mean_] - here[one])
+    return [max(gains), *apart, *ends(leads)]
 
 
 def diverged(r: Results) -> list[float]:
     """PSNR of the scan for which `dps` diverges: one draw, mean of 8."""
-    where = {"group": "T2 head", "acceleration": 8.0}
-    return [min(r.all("means-slices.csv", "psnr", entry=f"dps, {of}", **where)) for of in ("one draw", "mean of 8")]
+    names = [f"dps, {of}" for of in ("one draw", "mean of 8")]
+    return [min(r.all("means-slices.csv", "psnr", entry=name, **DIVERGED)) for name in names]
 
 
 def behind_the_best_rate(r: Results) -> float:
@@ -251,6 +256,25 @@ def endpoint(r: Results, name: str) -> float:
     return next(float(row["mean"]) for row in rows if (row["name"], row["group"]) == (name, "all"))
 
 
+def endpoint_range(
+    r: Results, name: str, groups: Sequence[str] = BRAINS, rates: Sequence[float] = RATES
+) -> list[float]:
+    """Least and largest difference of an endpoint over some groups and rates, in dB."""
+    rows = [row for row in r.at("controlled.json", "endpoints") if row["name"] == name]
+    return ends([float(row["mean"]) for row in rows if row["group"] in groups and row["acceleration"] in rates])
+
+
+def losses_with_a_split(r: Results) -> list[float]:
+    """How much the mean PSNR of the losses with a split differs, and how much their seeds do, least and largest."""
+    rows = r.at("controlled.json", "table")
+    means_ = {
+        arm: [mean(seed) for seed in zip(*(row["by_seed"] for row in rows if row["arm"] == arm), strict=True)]
+        for arm in ("ssdu", "weighted-ssdu", "robust-ssdu")
+    }
+    whole = ends([mean(seeds) for seeds in means_.values()])
+    return [whole[1] - whole[0], *ends([abs(first - second) for first, second in means_.values()])]
+
+
 def of_two_people(r: Results) -> list[int]:
     """Scans of the controlled experiment in groups of two people, and all scans."""
     rows = [row for row in r.at("controlled.json", "endpoints") if row["name"] == "the loss"]
@@ -334,6 +358,16 @@ def cine_series(r: Results, other: str) -> list[float]:
     return found
 
 
+def from_lines(r: Results) -> list[float]:
+    """How much better kernels from lines are than those from maps in vivo, every second and third line."""
+    found = []
+    for scan in SCANS:
+        for mask in ("regular lines, R = 2", "regular lines, R = 3"):
+            cells = [one[mask] for one in r.at("grappa.json", "real", scan, "scans")]
+            found.append(mean(one["grappa, lines"] for one in cells) - mean(one["grappa, maps"] for one in cells))
+    return [max(found)]
+
+
 def lines_worse(r: Results) -> list[float]:
     """How much worse random lines without a centre can be."""
     columns = [r.all("maps.json", key) for key in ("with 24 lines, squares", "joint, squares")]
@@ -363,12 +397,12 @@ def by_contrast(r: Results, method: str, contrasts: Sequence[str]) -> list[float
     return [r.at(LESIONS, "synthetic", method, rate, "by contrast", c) for c in contrasts for rate in ("4", "6", "8")]
 
 
-def below(r: Results) -> list[float]:
-    """How much lower d′ is than with all lines, 6× and 8×, in %."""
+def below(r: Results, rates: Sequence[str] = ("6", "8")) -> list[float]:
+    """How much lower d′ is than with all lines, in %."""
     found = []
     for d in DIAMETERS:
         full = r.at(LESIONS, "synthetic", "all lines", "1", "d", f"{d} 0.3")
-        found += [1 - r.at(LESIONS, "synthetic", "upmri", rate, "d", f"{d} 0.3") / full for rate in ("6", "8")]
+        found += [1 - r.at(LESIONS, "synthetic", "upmri", rate, "d", f"{d} 0.3") / full for rate in rates]
     return percent(ends(found))
 
 

@@ -21,7 +21,13 @@ UNSOURCED: list[dict[str, str]] = [
         ),
         ("docs/train.md", "gains of averages and of the weights of a step", TRIALS),
         ("docs/adapt.md", "a site with FLAIR that did not gain", PRINTED),
-        ("docs/models.md", "number of people, share of contrasts and fat", "facts of the configurations"),
+        (
+            "docs/models.md",
+            "number of people, share of contrasts and fat; images with other lines in the third part",
+            "facts of the configurations",
+        ),
+        ("docs/controlled.md", "15 minutes; time of passes without gradient", PRINTED),
+        ("docs/grappa.md", "seconds of a slice; difference to kernels of a reference scan", PRINTED),
         (
             "docs/upmri.md",
             "relative errors of Algorithm 1 with the exact velocity",

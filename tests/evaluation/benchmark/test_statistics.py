@@ -40,6 +40,14 @@ def test_the_interval_covers_the_mean_of_people_as_often_as_it_says():
     assert 0.87 < inside / 200 < 0.98
 
 
+@pytest.mark.parametrize(("people", "share"), [(2, 0.5), (6, 0.86), (9, 0.89)])
+def test_the_interval_of_few_people_is_too_narrow_as_its_text_says(monkeypatch, people, share):
+    monkeypatch.setattr("upmri.evaluation.benchmark.statistics._DRAWS", 1000)
+    rng = np.random.default_rng(2)
+    ends = [interval({str(i): [value] for i, value in enumerate(rng.normal(size=people))}) for _ in range(1000)]
+    assert np.mean([low < 0 < high for low, high in ends]) == pytest.approx(share, abs=0.03)
+
+
 def test_people_count_by_their_slices():
     low, high = interval({"a": [1.0] * 99, "b": [0.0]})
     assert (low, high) == (0.0, 1.0)  # either may be drawn twice

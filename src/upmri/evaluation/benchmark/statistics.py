@@ -49,7 +49,9 @@ def two_sided(t: float, freedom: int) -> float:
 def interval(differences: Mapping[str, Sequence[float]]) -> tuple[float, float]:
     """Return the 95 % bootstrap interval of the mean difference over slices.
 
-    People are drawn with replacement, each with all slices, because slices of one person are alike.
+    People are drawn with replacement, each with all slices, because slices of one person are alike. Of few people it is
+    too narrow: drawn from a normal distribution, it has the mean in 86 % of cases for six and in 89 % for nine. Of two
+    it is their range.
 
     Parameters
     ----------
