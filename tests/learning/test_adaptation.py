@@ -292,6 +292,14 @@ def test_slices_with_too_few_lines_are_left_out(problem, network):
     assert adapt(problem.restrict(part), network, replace(PLAN, steps=1)).slices == 2
 
 
+def test_slices_of_zeros_are_left_out(problem, network):
+    """Their loss, relative to that of SENSE, would be no number."""
+    dark = problem.kspace * torch.tensor([1, 0, 1])[:, None, None, None]
+    made = adapt(problem.derived(problem.operator, dark), network)
+    assert made.slices == 2
+    assert made.gain > 0
+
+
 @pytest.mark.parametrize("name", ["steps", "batch", "every", "patience", "rate", "held_out", "warmup", "rank"])
 def test_settings_are_checked(name):
     with pytest.raises(InputError) as error:

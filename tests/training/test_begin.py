@@ -72,6 +72,15 @@ def test_a_run_cannot_start_from_another_network(config, tmp_path):
     assert not (tmp_path / "second").exists()  # no data were prepared for it
 
 
+def test_a_conditioned_network_cannot_start_from_a_varnet(config, tmp_path):
+    varnet = {"objective": {"backbone": "varnet", "path_every": 0, "cascades": 1, "width": 4}}
+    first = train(config(steps=1, output=str(tmp_path / "first")) | varnet)
+    other = {"objective": {"backbone": "unrolled", "conditioned": True}}
+    with pytest.raises(InputError, match="another network") as error:
+        train(config(steps=1, begin=str(first), output=str(tmp_path / "second")) | other)
+    assert error.value.field == "begin"
+
+
 def test_a_run_cannot_start_from_the_weights_of_another_method(config, tmp_path):
     """Even where the networks are alike."""
     objective = {"objective": {"size": "tiny"}}

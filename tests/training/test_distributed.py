@@ -247,6 +247,22 @@ def test_single_precision_works_on_the_trained_weights_themselves():
     assert network[0].weight.grad is gradient
 
 
+@pytest.mark.parametrize("method", ["upmri", "modl", "varnet"])
+def test_what_is_compiled_is_called(method, monkeypatch):
+    """A VarNet calls the members of a list, and not the list."""
+    network = upmri.methods.find_method(method).objective(width=4).network()
+    compiled, called = set(), set()
+    monkeypatch.setattr(nn.Module, "compile", lambda part, **_: compiled.add(part))
+    PassNetwork(network, Process(0, 1, torch.device("cpu")), half=False, compiled=True)
+    for part in network.modules():
+        part.register_forward_hook(lambda part, *_: called.add(part))
+    problem = upmri.Problem.from_scan(upmri.simulate(torch.ones(1, 16, 16), coils=2, acceleration=2))
+    more = [torch.zeros_like(problem.adjoint), torch.ones(1), problem.sigma] if method == "upmri" else []
+    network(problem.operator, problem.adjoint, *more)
+    assert compiled
+    assert compiled <= called
+
+
 def test_bfloat16_works_on_a_copy_and_hands_its_gradients_over():
     network = small_network()
     passes = PassNetwork(network, Process(0, 1, torch.device("cpu")), half=True)

@@ -46,8 +46,10 @@ def test_lines_after_the_checkpoint_are_removed(log, entries):
 
 
 def test_a_new_run_starts_a_new_log(log, entries):
-    log().write(1, loss=1)
-    log()
+    writer = log()
+    writer.write(0, held_out_gain=0)  # of the weights that training begins with
+    writer.write(1, loss=1)
+    assert log().last_validation is None
     assert entries() == []
 
 

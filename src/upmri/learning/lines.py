@@ -84,7 +84,8 @@ def spread_lines(problem: Problem, one_of: int, least: int) -> tuple[Tensor, lis
 
     Lines in order of their distance are cut into runs of about ``one_of``, two at least, and one line of each is drawn.
     So the energy of the chosen lines varies less than that of lines drawn at random. Slices with less than ``least``
-    lines outside the calibration region have none. Slices with the same mask have different lines.
+    lines outside the calibration region have none, nor have slices of zeros. Slices with the same mask have different
+    lines.
 
     Returns
     -------
@@ -93,10 +94,10 @@ def spread_lines(problem: Problem, one_of: int, least: int) -> tuple[Tensor, lis
     """
     chosen = torch.zeros_like(problem.lines, memory_format=torch.contiguous_format)
     usable, seeds = [], range(len(problem))
-    readout = problem.operator.shape[-2]
+    readout, shown = problem.operator.shape[-2], problem.adjoint.flatten(1).any(1).tolist()
     for index, (mask, generator) in enumerate(zip(problem.lines, problem.with_seeds(seeds).generators, strict=True)):
         points = (mask & ~calibration(mask, readout)).nonzero()
-        if len(points) < least:
+        if len(points) < least or not shown[index]:
             continue
         middle = torch.tensor([length // 2 for length in mask.shape])
         distance = ((points - middle) / torch.tensor(mask.shape)).square()[:, int(len(mask) == 1) :].sum(1)

@@ -95,7 +95,7 @@ class Unrolled(nn.Module):
             A network of the same shape, or one that is not conditioned while this one is.
         """
         state = other.state_dict()
-        if self.powers is not None and _POWERS not in state:
+        if self.powers is not None and _POWERS not in state and _FIRST in state:
             state[_FIRST] = nn.functional.pad(state[_FIRST], (0, 0, 0, 0, 0, _FACTS))
             state[_POWERS] = torch.tensor([_POWER, 0.0])
         self.load_state_dict(state)

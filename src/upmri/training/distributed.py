@@ -79,6 +79,12 @@ def _current(device: torch.device) -> AbstractContextManager[Any]:
     return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
 
 
+def _called_parts(network: nn.Module) -> Iterator[nn.Module]:
+    """Submodules that a network calls: its children, but of a list, which is never called itself, the members."""
+    for child in network.children():
+        yield from child if isinstance(child, nn.ModuleList) else (child,)
+
+
 class PassNetwork:
     """The network for forward and backward passes: the trained one, or its copy with the U-Net in bfloat16."""
 
@@ -86,8 +92,8 @@ class PassNetwork:
         self._short = ShortPasses(network) if half else None
         working = network if self._short is None else self._short.network
         if compiled:
-            for child in working.children():
-                child.compile(dynamic=False)
+            for part in _called_parts(working):
+                part.compile(dynamic=False)
         self.module: nn.Module = working
         if process.world > 1:
             # Strides of axes of length 1, as of kernels of 1×1, have no meaning, and differ in bfloat16.

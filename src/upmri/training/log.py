@@ -21,7 +21,7 @@ class TrainingLog:
     folder
         Output folder of the run.
     step
-        Step from which the run continues: lines of later steps, from an earlier attempt, are removed.
+        Step from which the run continues: lines of later steps, from an earlier attempt, are removed; all lines at 0.
     config
         Configuration, which has the switch for TensorBoard.
     active
@@ -37,7 +37,7 @@ class TrainingLog:
             return
         writer = _board_writer() if config.tensorboard else None
         lines = self._path.read_text(errors="replace").splitlines() if self._path.exists() else []
-        entries = [entry for line in lines if (entry := _parse(line)) is not None and entry["step"] <= step]
+        entries = [entry for line in lines if (entry := _parse(line)) is not None and entry["step"] <= step > 0]
         with atomic.staged(self._path, overwrite=True) as stage:
             stage.write_text("".join(json.dumps(entry) + "\n" for entry in entries))
         self.last_validation = next((entry for entry in reversed(entries) if _GAIN in entry), None)
