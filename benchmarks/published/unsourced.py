@@ -8,7 +8,14 @@ TESTED = "algebra with a Gaussian prior, no measurement: "
 UNSOURCED: list[dict[str, str]] = [
     {"page": page, "what": what, "why": why}
     for page, what, why in (
-        ("README.md", "10,000 small scans in 135 s", "benchmarks/cluster.py prints it"),
+        ("README.md", "10,000 tiny scans in 135 s", "benchmarks/cluster.py prints it"),
+        (
+            "docs/cluster.md",
+            "speed, memory and interruptions; 100,000 scans",
+            "benchmarks/cluster.py prints them; calculated",
+        ),
+        ("docs/architecture.md", "accuracy of solves; noise levels; λ of `sense`; speed of parts", TRIALS),
+        ("docs/reconstruct.md", "seconds and memory of 256 slices", TRIALS),
         (
             "docs/benchmark.md",
             "rows of ddnm, dds, ot-ode, pnp-flow, gtf2m and upmri-paper of the table of times",
@@ -19,15 +26,15 @@ UNSOURCED: list[dict[str, str]] = [
             "the steps of the fourth part",
             "in the card of models/brain-upmri-more.safetensors",
         ),
-        ("docs/train.md", "gains of averages and of the weights of a step", TRIALS),
+        ("docs/train.md", "gains of averages and of the weights of a step; a training on a CPU", TRIALS),
         ("docs/adapt.md", "a site with FLAIR that did not gain", PRINTED),
         (
             "docs/models.md",
             "number of people, share of contrasts and fat; images with other lines in the third part",
             "facts of the configurations",
         ),
-        ("docs/controlled.md", "15 minutes; time of passes without gradient", PRINTED),
-        ("docs/grappa.md", "seconds of a slice; difference to kernels of a reference scan", PRINTED),
+        ("docs/controlled.md", "15 minutes; time of passes without gradient", TRIALS),
+        ("docs/grappa.md", "seconds of a slice; difference to kernels of a reference scan", TRIALS),
         (
             "docs/upmri.md",
             "relative errors of Algorithm 1 with the exact velocity",
