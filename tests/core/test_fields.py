@@ -26,6 +26,11 @@ def test_numpy_arrays_give_the_same_tensors():
     assert torch.equal(fields.mask(np.ones(4, bool), kspace), torch.ones(1, 1, 4, dtype=torch.bool))
 
 
+def test_tensors_of_other_layouts_give_the_same_tensors():
+    for tensor in (VALUES.to_sparse(), VALUES.conj().resolve_conj().conj(), VALUES.clone().requires_grad_()):
+        assert torch.equal(fields.complex_array("kspace", tensor), VALUES)
+
+
 def test_a_tensor_of_complex64_is_not_copied():
     assert fields.complex_array("kspace", VALUES).data_ptr() == VALUES.data_ptr()
     array = VALUES.numpy()

@@ -426,6 +426,47 @@ def test_wrong_shapes(rng):
             assert error.value.field == field
 
 
+@pytest.mark.parametrize("shape", [(1, 3, 6), (3, 3, 6), (3, 6), (2, 3, 1)])
+def test_images_of_other_slices_are_not_broadcast(operator, rng, shape):
+    """A direct solver would leave the slices that it does not know as they are."""
+    image = rng(*shape)
+    for attempt, field in ((operator.normal, "image"), (lambda b: operator.solve(b, 0.1), "rhs")):
+        with pytest.raises(InputError, match=r"expected \(…, 2, 3, 6\)") as error:
+            attempt(image)
+        assert error.value.field == field
+
+
+@pytest.mark.parametrize("damping", [-0.1, float("nan"), torch.ones(3), torch.ones(2, 1, 1)])
+def test_a_damping_that_is_refused(operator, rng, damping):
+    with pytest.raises(InputError, match="λ ≥ 0, one number or 2") as error:
+        operator.solve(rng(*SHAPE), damping)
+    assert error.value.field == "damping"
+
+
+def test_facts_of_a_slice_do_not_depend_on_others():
+    whole, alone = Blur((3, 4, 6)), Blur((1, 4, 6))
+    assert torch.allclose(whole.acceleration, alone.acceleration.expand(3))
+    assert whole.norm() == pytest.approx(alone.norm())
+
+
+def test_numpy_images_and_data(operator, rng):
+    x = rng(*SHAPE)
+    data = operator(x)
+    assert torch.equal(operator(x.numpy()), data)
+    assert torch.equal(operator.H(data.numpy()), operator.H(data))
+    assert torch.equal(operator.normal(x.numpy()), operator.normal(x))
+    assert torch.equal(operator.solve(x.numpy(), 0.1, start=x.numpy()), operator.solve(x, 0.1, start=x))
+
+
+@pytest.mark.parametrize("kind", ["lines", "points", "columns"])
+def test_images_in_double_precision_with_maps_in_single(rng, kind):
+    operator, x = sense(rng, kind, torch.complex64), rng(*SHAPE)
+    double = operator.to(torch.complex128)
+    for solver in ("auto", "cg"):
+        assert torch.allclose(operator.solve(x, 0.1, solver), double.solve(x, 0.1, solver), rtol=1e-4, atol=1e-5)
+    assert operator.normal(x).dtype == torch.complex128
+
+
 def test_numpy_maps_and_mask(rng):
     maps, mask = rng(2, 4, 3, 6), torch.rand(2, 3, 6) < 0.5
     array = maps.numpy()[:, ::-1]  # with a negative stride

@@ -151,6 +151,7 @@ def test_any_array_will_do(head):
         head.tolist(),
         backwards,
         torch.from_numpy(head).double(),
+        torch.complex(torch.zeros(head.shape), -torch.from_numpy(head).float()).conj().imag,  # negated lazily
     ):
         assert torch.equal(simulate(image, coils=2).kspace, expected.kspace)
     assert torch.equal(upmri.simulate(head, coils=2).kspace, expected.kspace)
@@ -181,14 +182,14 @@ def test_blank_slices_need_noise(head):
         ({"image": np.ones((2, 2, 32, 32))}, "image"),
         ({"image": np.ones((0, 32, 32))}, "image"),
         ({"image": np.full((4, 4), "x")}, "image"),
-        ({"coils": 0}, "coils"),
+        *(({"coils": count}, "coils") for count in (0, 2.5, "4", None, True)),
         ({"acceleration": 0.5}, "acceleration"),
-        *(({"acceleration": rate}, "acceleration") for rate in (0, float("nan"), 1e-320)),
+        *(({"acceleration": rate}, "acceleration") for rate in (0, float("nan"), 1e-320, "4", None)),
         ({"acceleration": 0, "pattern": "poisson"}, "acceleration"),
         ({"acceleration": 1000}, "acceleration"),
-        ({"acs": 30}, "acs"),
-        ({"noise": -1.0}, "noise"),
-        ({"noise": float("nan")}, "noise"),
+        *(({"acs": count}, "acs") for count in (30, 2.5, "4")),
+        *(({"acs": count, "pattern": "poisson"}, "calibration") for count in (40, 2.5, "4")),
+        *(({"noise": level}, "noise") for level in (-1.0, float("nan"), "much", None, 1j)),
         ({"anatomy": "knee"}, "anatomy"),
     ],
 )

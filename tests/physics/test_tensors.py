@@ -26,6 +26,7 @@ def test_as_tensor():
     assert as_tensor(array).data_ptr() == array.ctypes.data  # nothing is copied without need
     array.setflags(write=False)
     assert torch.equal(as_tensor(array[:, ::-1]), torch.from_numpy(array.copy()).flip(1))
+    assert torch.equal(as_tensor(array.astype(">f8")), torch.from_numpy(array.copy()))
 
 
 def test_holders_looks_into_containers_modules_and_operators():
@@ -87,6 +88,7 @@ def test_as_complex(given, expected):
 
 def test_shapes_are_checked():
     assert of_shape(np.ones((2, 3)), (2, 3), "value").shape == (2, 3)
+    assert of_shape([[1, 2]], (1, 2), "value").tolist() == [[1, 2]]
     expect(torch.ones(4, 2, 3), (2, 3), "value")
     expect(torch.ones(4), (), "value")
     for check, shape in ((of_shape, (4, 2, 3)), (of_shape, (1, 3)), (expect, (4, 1, 3)), (expect, (3,))):

@@ -17,7 +17,7 @@ _SEEDS = (-(2**63), 2**63 - 1)
 
 def checked_seed(seed: Any, field: str = "seed") -> int:
     """Return a random seed, which may be an integer of NumPy, as an int: −2⁶³ to 2⁶³ − 1."""
-    if not _is_whole(seed) or not _SEEDS[0] <= seed <= _SEEDS[1]:
+    if not is_whole(seed) or not _SEEDS[0] <= seed <= _SEEDS[1]:
         raise InputError(f"expected a whole number from -2^63 to 2^63 - 1, got {seed!r}", field=field)
     return int(seed)
 
@@ -43,7 +43,7 @@ def whole(settings: object, least: int, *names: str) -> None:
     """Check that a value is a whole number ≥ least: ``whole(self, 1, "steps", "samples")``."""
     for name in names:
         value = getattr(settings, name)
-        _check(settings, name, _is_whole(value) and value >= least, f"a whole number, at least {least}")
+        _check(settings, name, is_whole(value) and value >= least, f"a whole number, at least {least}")
 
 
 def positive(settings: object, *names: str) -> None:
@@ -62,7 +62,7 @@ def shares(settings: object, *names: str) -> None:
     """Check two bounds of a share, 0 ≤ low ≤ high ≤ 1: ``shares(self, "loss", "path")``."""
     for name in names:
         value = getattr(settings, name)
-        pair = isinstance(value, tuple | list) and len(value) == 2 and all(map(_is_number, value))
+        pair = isinstance(value, tuple | list) and len(value) == 2 and all(map(is_number, value))
         _check(settings, name, pair and 0 <= value[0] <= value[1] <= 1, "two numbers, 0 ≤ low ≤ high ≤ 1")
 
 
@@ -75,15 +75,17 @@ def one_of(settings: object, **choices: Iterable[Any]) -> None:
 
 def _number(settings: object, name: str) -> Any:
     value = getattr(settings, name)
-    _check(settings, name, _is_number(value), "a number")
+    _check(settings, name, is_number(value), "a number")
     return value
 
 
-def _is_number(value: object) -> bool:
+def is_number(value: object) -> bool:
+    """Whether a value is a real number, one of NumPy included, and no truth value."""
     return isinstance(value, Real) and not isinstance(value, bool)
 
 
-def _is_whole(value: object) -> bool:
+def is_whole(value: object) -> bool:
+    """Whether a value is a whole number, one of NumPy included, and no truth value."""
     return isinstance(value, Integral) and not isinstance(value, bool)
 
 

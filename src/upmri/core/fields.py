@@ -24,14 +24,18 @@ _SCALE = (1e-18, 1e16)
 _BUT_SIGNS = np.uint64(0x7FFFFFFF_7FFFFFFF)
 
 
-def _tensor(name: str, value: Any) -> Tensor:
-    """Return a CPU tensor of a tensor or NumPy array of any numeric type, byte order and strides, read-only or not."""
+def from_numpy(value: Any) -> Tensor:
+    """Return a tensor of a NumPy array of any byte order and strides, read-only or not; copied only where needed."""
+    array = np.require(value, requirements=["C", "W"])
+    return torch.from_numpy(array.astype(array.dtype.newbyteorder("="), copy=False))
+
+
+def cpu_tensor(name: str, value: Any) -> Tensor:
+    """Return a dense CPU tensor of a tensor or NumPy array of any numeric type."""
     try:
-        if not isinstance(value, Tensor):
-            value = np.require(value, requirements=["C", "W"])
-            value = torch.as_tensor(value.astype(value.dtype.newbyteorder("="), copy=False))
+        tensor: Tensor = value if isinstance(value, Tensor) else from_numpy(value)
         # torch conjugates and negates lazily; code that reads the memory needs the values.
-        tensor: Tensor = value.detach().cpu().resolve_conj().resolve_neg()
+        tensor = tensor.detach().cpu().to_dense().resolve_conj().resolve_neg()
     except (TypeError, ValueError, RuntimeError) as error:
         kind = f"an array of {value.dtype}" if isinstance(value, np.ndarray) else type(value).__name__
         raise InputError(f"expected a numeric array or tensor, got {kind}", field=name) from error
@@ -40,7 +44,7 @@ def _tensor(name: str, value: Any) -> Tensor:
 
 def complex_array(name: str, value: Any) -> Tensor:
     """Return a finite complex64 CPU tensor. Real values are accepted, except in k-space and maps."""
-    tensor = _tensor(name, value)
+    tensor = cpu_tensor(name, value)
     if not tensor.is_complex() and (name in ("kspace", "maps") or tensor.dtype == torch.bool):
         raise InputError(f"expected a complex array, got {str(tensor.dtype).removeprefix('torch.')}", field=name)
     tensor = tensor.to(torch.complex64)
@@ -153,7 +157,7 @@ def mask(value: Any, kspace: Tensor) -> Tensor:
         gaps = (lines & ~filled).sum(1)
         mask = lines if int(gaps.max()) <= max(1, h // 100) else filled
     else:
-        given = _tensor("mask", value)
+        given = cpu_tensor("mask", value)
         if given.is_complex() or not bool(((given == 0) | (given == 1)).all()):
             raise InputError("expected booleans (or 0 and 1)", field="mask")
         mask = given.bool()[(None,) * (3 - given.ndim)]

@@ -8,7 +8,6 @@ from torch import Tensor
 from upmri.physics.derivatives import Run
 from upmri.physics.operator import Operator
 from upmri.physics.solve import per_slice
-from upmri.physics.tensors import as_complex
 
 
 class IdentityOperator(Operator):
@@ -36,9 +35,8 @@ class IdentityOperator(Operator):
         """1 for each slice."""
         return torch.ones(self.shape[0], dtype=self.dtype.to_real(), device=self.device)
 
-    def normal(self, image: Tensor) -> Tensor:
-        """The image."""
-        return as_complex(image)
+    def _normal(self, image: Tensor) -> Tensor:
+        return image
 
     def _inverse(self, *_: object) -> Run:
         return lambda rhs, damping, _: rhs / (1 + per_slice(damping, rhs))

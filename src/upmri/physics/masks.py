@@ -16,6 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from upmri.core.checks import is_number, is_whole
 from upmri.core.errors import InputError
 
 Counting = Literal["included", "excluded"]
@@ -169,7 +170,7 @@ def centre_block(shape: tuple[int, int], size: tuple[int, int]) -> Tensor:
     h, w = shape
     if h < 1 or w < 1:
         raise InputError(f"expected two lengths ≥ 1, got {shape}", field="shape")
-    if not (0 <= size[0] <= h and 0 <= size[1] <= w):
+    if not all(is_whole(side) and 0 <= side <= length for side, length in zip(size, shape, strict=True)):
         raise InputError(f"expected a block within {h}×{w}, got {size}", field="calibration")
     block = torch.zeros(h, w, dtype=torch.bool)
     block[_centred(h, size[0]), _centred(w, size[1])] = True
@@ -261,16 +262,16 @@ def centre_lines(width: int, acs: int) -> Tensor:
 
 def check_acceleration(acceleration: float) -> None:
     """Refuse what is no finite number ≥ 1."""
-    if not (math.isfinite(acceleration) and acceleration >= 1):
-        raise InputError(f"expected a finite number ≥ 1, got {acceleration}", field="acceleration")
+    if not (is_number(acceleration) and math.isfinite(acceleration) and acceleration >= 1):
+        raise InputError(f"expected a finite number ≥ 1, got {acceleration!r}", field="acceleration")
 
 
 def _check_line_request(width: int, acceleration: float, acs: int | None) -> None:
     check_acceleration(acceleration)
     if width < 1:
         raise InputError(f"expected at least one line, got {width}", field="width")
-    if acs is not None and not 0 <= acs <= width:
-        raise InputError(f"expected between 0 and {width} central lines, got {acs}", field="acs")
+    if acs is not None and not (is_whole(acs) and 0 <= acs <= width):
+        raise InputError(f"expected a whole number of central lines, 0 to {width}, got {acs!r}", field="acs")
 
 
 def generator_of(seed: int | torch.Generator) -> torch.Generator:

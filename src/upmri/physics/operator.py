@@ -14,8 +14,8 @@ from torch import Tensor
 
 from upmri.core.errors import InputError
 from upmri.physics.derivatives import Run, inverse, linear, outside
-from upmri.physics.solve import conjugate_gradients
-from upmri.physics.tensors import Array, Target, as_complex, each, holders, moved
+from upmri.physics.solve import conjugate_gradients, is_positive
+from upmri.physics.tensors import Array, Target, as_complex, as_tensor, each, expect, holders, moved
 
 Solver = Literal["auto", "direct", "cg"]
 
@@ -66,7 +66,7 @@ class Operator(ABC):
     def adjoint(self, data: Tensor) -> Any:
         """A* y of one set of data → (slice, H, W)."""
 
-    def __call__(self, image: Tensor) -> Tensor:
+    def __call__(self, image: Array) -> Tensor:
         """A x: (…, slice, H, W) → (…, data)."""
         return linear(as_complex(image), self._forward, self._adjoint)
 
@@ -75,20 +75,21 @@ class Operator(ABC):
         """A*, callable on data with any leading axes."""
         return Adjoint(self)
 
-    def normal(self, image: Tensor) -> Tensor:
+    def normal(self, image: Array) -> Tensor:
         """N x = A*A x, (…, slice, H, W)."""
+        expect(image, self.shape, "image")
         return linear(as_complex(image), self._normal, self._normal)
 
     def solve(
         self,
-        rhs: Tensor,
+        rhs: Array,
         damping: float | Tensor,
         solver: Solver = "auto",
         *,
         tolerance: float = 1e-6,
         accuracy: float = 0.0,
         iterations: int = 1000,
-        start: Tensor | None = None,
+        start: Array | None = None,
     ) -> Tensor:
         """(N + λI)⁻¹ b.
 
@@ -97,7 +98,7 @@ class Operator(ABC):
         rhs
             b, (…, slice, H, W).
         damping
-            λ, a number or a tensor of one or of (slice,) values.
+            λ ≥ 0, a number or a tensor of one or of (slice,) values.
         solver
             ``cg`` (conjugate gradients), ``direct`` where the operator has a direct solver, or ``auto``: the faster.
         tolerance, accuracy, iterations, start
@@ -106,13 +107,11 @@ class Operator(ABC):
         """
         if solver not in ("auto", "direct", "cg"):
             raise InputError(f"expected 'auto', 'direct' or 'cg', got {solver!r}", field="solver")
+        expect(rhs, self.shape, "rhs")
         if start is not None and start.shape != rhs.shape:
             raise InputError(f"expected {tuple(rhs.shape)}, got {tuple(start.shape)}", field="start")
-        # The values of a tensor are not looked at: an accelerator would have to wait for them.
-        positive = isinstance(damping, Tensor) or damping > 0
-        return inverse(
-            as_complex(rhs), damping, self._inverse(solver, positive, tolerance, accuracy, iterations), start
-        )
+        run = self._inverse(solver, is_positive(damping, self.shape[0]), tolerance, accuracy, iterations)
+        return inverse(as_complex(rhs), damping, run, start if start is None else as_tensor(start))
 
     @cached_property
     def support(self) -> Tensor:
@@ -219,9 +218,10 @@ class Operator(ABC):
         return bool(seen[1:].abs().max() <= 1e-4 * seen[0].abs().max())
 
     def _random(self) -> Tensor:
-        # From NumPy: torch refuses to draw within vmap.
-        parts = np.random.default_rng(0).standard_normal((*self.shape, 2))
-        return torch.view_as_complex(torch.from_numpy(parts)).to(self.device, self.dtype)
+        # From NumPy: torch refuses to draw within vmap. The same for every slice: one alone has the same facts.
+        parts = np.random.default_rng(0).standard_normal((*self.shape[1:], 2))
+        image = torch.view_as_complex(torch.from_numpy(parts)).to(self.device, self.dtype)
+        return image.repeat(self.shape[0], 1, 1)
 
     def _lacks(self, what: str, field: str = "operator") -> InputError:
         return InputError(f"{type(self).__name__} {what}", field=field)
@@ -233,7 +233,7 @@ class Adjoint:
     def __init__(self, operator: Operator) -> None:
         self.H = operator
 
-    def __call__(self, data: Tensor) -> Tensor:
+    def __call__(self, data: Array) -> Tensor:
         """A* y: (…, data) → (…, slice, H, W)."""
         return linear(as_complex(data), self.H._adjoint, self.H._forward)
 

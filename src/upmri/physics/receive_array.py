@@ -13,6 +13,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
+from upmri.core.checks import is_whole
 from upmri.core.errors import InputError
 
 Anatomy = Literal["head", "torso"]
@@ -59,8 +60,8 @@ def surround(
     generator
         Random generator for the first angle and the displacements.
     """
-    if coils < 1:
-        raise InputError(f"expected at least 1, got {coils}", field="coils")
+    if not is_whole(coils) or coils < 1:
+        raise InputError(f"expected a whole number, at least 1, got {coils!r}", field="coils")
     if anatomy not in get_args(Anatomy):
         raise InputError(f"expected one of {', '.join(get_args(Anatomy))}, got {anatomy!r}", field="anatomy")
     a, b = (_CLEARANCE[anatomy] * axis for axis in axes)

@@ -228,14 +228,14 @@ class SenseOperator(Operator):
                 maps = rows[:, i : i + step]
                 z = torch.fft.fft(maps * image[..., i : i + step, None, :])
                 z = torch.fft.ifft(z.mul_(self._weights[:, :, None]))
-                out[..., i : i + step, :] = torch.linalg.vecdot(maps, z, dim=-2)
+                out[..., i : i + step, :] = torch.linalg.vecdot(maps.to(z.dtype), z, dim=-2)
         else:
             step = max(1, limit // (image.numel() * image.element_size()))
             for i in range(0, c, step):
                 maps = self.maps[:, i : i + step]
                 z = torch.fft.fft2(maps * image[..., None, :, :])
                 z = torch.fft.ifft2(z.mul_(self._weights[:, None]))
-                out += torch.linalg.vecdot(maps, z, dim=-3)
+                out += torch.linalg.vecdot(maps.to(z.dtype), z, dim=-3)
         return out
 
 

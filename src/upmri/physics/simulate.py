@@ -11,6 +11,7 @@ import torch.nn.functional as nnf
 from numpy.typing import ArrayLike
 from torch import Tensor
 
+from upmri.core import fields
 from upmri.core.checks import checked_seed
 from upmri.core.errors import InputError
 from upmri.core.scan import Scan
@@ -81,8 +82,7 @@ def simulate(
       maps: yes, reference: yes, noise: 0.01
       spacing: unknown
     """
-    if not (math.isfinite(noise) and noise >= 0):
-        raise InputError(f"expected a finite σ₀ ≥ 0, got {noise}", field="noise")
+    noise = fields.amount("noise", noise, "a finite σ₀ ≥ 0")
     if elliptic and pattern == "lines":
         raise InputError("lines have no corners to leave out; expected a 2-D pattern with it", field="elliptic")
     x, scale = normalised(image)
@@ -115,7 +115,7 @@ def simulate(
         "coils": int(coils),
         "acceleration": float(acceleration),
         "acs": acs,
-        "noise": float(noise),
+        "noise": noise,
         "seed": int(seed),
         "anatomy": anatomy,
         "phase": phase,
@@ -252,10 +252,10 @@ def complex_normal(shape: tuple[int, ...], generator: torch.Generator, *, sigma:
 
 def normalised(image: ArrayLike | Tensor) -> tuple[Tensor, float]:
     """Return the image over its 99.9th percentile, a real or complex tensor (slice, H, W), and that percentile."""
-    array = image.detach().cpu().numpy() if isinstance(image, Tensor) else np.asarray(image)
-    if array.dtype.kind not in "uifc":
-        raise InputError(f"expected numbers, got an array of {array.dtype}", field="image")
-    array = array.astype(np.complex128 if array.dtype.kind == "c" else np.float64)
+    given = fields.cpu_tensor("image", image)
+    if given.dtype == torch.bool:
+        raise InputError("expected numbers, got an array of bool", field="image")
+    array = given.to(torch.complex128 if given.is_complex() else torch.float64).numpy()
     if array.ndim == 2:
         array = array[None]
     if array.ndim != 3 or array.size == 0:

@@ -7,12 +7,25 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from upmri.core.errors import InputError
+
 
 def per_slice(value: float | Tensor, like: Tensor) -> Tensor | float:
     """Shape a scalar or one value a slice, (slice,), so that it multiplies images (…, slice, H, W)."""
     if isinstance(value, Tensor) and value.ndim:
         return value.to(like.real.dtype).reshape(-1, 1, 1)
     return value
+
+
+def is_positive(damping: float | Tensor, slices: int) -> bool:
+    """Whether a damping λ, one number or (slice,), is known to be above 0; anything but λ ≥ 0 is refused.
+
+    The values of a tensor count as positive and are not looked at: an accelerator would have to wait for them.
+    """
+    found = tuple(damping.shape) if isinstance(damping, Tensor) else damping
+    if not (found in ((), (1,), (slices,)) if isinstance(found, tuple) else found >= 0):
+        raise InputError(f"expected λ ≥ 0, one number or {slices}, one per slice, got {found}", field="damping")
+    return isinstance(found, tuple) or found > 0
 
 
 def slice_values(value: float | Tensor, which: slice) -> float | Tensor:

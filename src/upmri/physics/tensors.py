@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from upmri.core.errors import InputError
+from upmri.core.fields import from_numpy
 
 Array = Tensor | np.ndarray[Any, Any]
 Target = str | torch.device | torch.dtype
@@ -18,7 +19,7 @@ Target = str | torch.device | torch.dtype
 
 def as_tensor(value: Array) -> Tensor:
     """Turn a NumPy array into a tensor; tensors stay as they are."""
-    return value if isinstance(value, Tensor) else torch.from_numpy(np.require(value, requirements=["C", "W"]))
+    return value if isinstance(value, Tensor) else from_numpy(value)
 
 
 def holders(value: Any) -> Iterator[Any]:
@@ -49,16 +50,18 @@ def moved(value: Any, target: Target) -> Any:
     return value.to(target) if next(holders(value), None) is not None else value
 
 
-def as_complex(value: Tensor) -> Tensor:
+def as_complex(value: Array) -> Tensor:
     """Turn real numbers into complex ones of the same precision; complex ones stay as they are."""
+    value = as_tensor(value)
     return value if value.is_complex() else value.to(torch.promote_types(value.dtype, torch.complex64))
 
 
 def of_shape(value: Array, shape: tuple[int, ...], field: str) -> Tensor:
     """Turn an array of exactly this shape into a tensor; one with fewer slices or coils would be broadcast."""
+    value = as_tensor(value)
     if tuple(value.shape) != shape:
         raise InputError(f"expected {shape}, got {tuple(value.shape)}", field=field)
-    return as_tensor(value)
+    return value
 
 
 def of_all(parts: Sequence[Tensor | None], device: torch.device | str, field: str) -> Tensor | None:
@@ -71,7 +74,7 @@ def of_all(parts: Sequence[Tensor | None], device: torch.device | str, field: st
     return torch.cat(given) if given else None
 
 
-def expect(value: Tensor, shape: tuple[int, ...], field: str) -> None:
+def expect(value: Array, shape: tuple[int, ...], field: str) -> None:
     """Refuse a tensor that is not (…, shape), which might be broadcast to something else."""
     if value.shape[max(value.ndim - len(shape), 0) :] != shape:
         raise InputError(f"expected (…, {', '.join(map(str, shape))}), got {tuple(value.shape)}", field=field)
