@@ -143,6 +143,13 @@ TEXTS = [
         lambda r: [v.endpoint(r, name) for name in ("the loss", "full images without the path", "full images")],
     ),
     Text(
+        "docs/benchmark.md",
+        "which with one budget is worth {:.1f} to {:.1f} dB over a VarNet",
+        lambda r: [
+            v.endpoint(r, f"the network, with {loss}") for loss in ("the loss of upmri", "that of weighted-ssdu")
+        ],
+    ),
+    Text(
         "docs/models.md",
         "Training without full images costs {:.1f} dB in short trainings with one network and equal numbers of U-Net "
         "passes, of which the path is {:.1f} dB",
