@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 import upmri
@@ -38,6 +39,20 @@ def test_a_name_that_is_taken():
     with pytest.raises(InputError) as error:
         upmri.register(type("Other", (Half,), {"name": "sense"}))
     assert error.value.field == "name"
+
+
+def test_a_method_without_a_name():
+    with pytest.raises(InputError, match="got Unnamed without one") as error:
+        upmri.register(type("Unnamed", (Method,), {}))
+    assert error.value.field == "name"
+
+
+@pytest.mark.parametrize("change", [lambda x: x[..., :3], lambda x: x[0], lambda x: x.repeat(2, 1, 1)])
+def test_a_method_that_returns_an_image_of_another_shape(change):
+    part = type("Part", (Half,), {"reconstruct": lambda _, problem: change(problem.adjoint)})
+    with pytest.raises(InputError, match=r"expected \(1, 8, 6\), got") as error:
+        upmri.reconstruct(upmri.simulate(np.ones((8, 6)), coils=2, acceleration=2), part)
+    assert error.value.field == "image"
 
 
 def test_a_reader(tmp_path):

@@ -369,6 +369,15 @@ def test_the_same_problem_again_gives_the_same_image(own):
     assert torch.equal(one.image, two.image)
 
 
+def test_data_that_are_not_finite(own):
+    """Iterations stop at once with them, and the image was 0."""
+    data = own.data.clone()
+    data[0, 0, 0, data[0, 0].abs().sum(0).argmax()] = torch.nan
+    with pytest.raises(InputError, match="NaN or infinity") as error:
+        upmri.reconstruct(Problem(own.operator, data, sigma=0.1), "sense")
+    assert error.value.field == "kspace"
+
+
 def test_a_problem_without_a_noise_level(small):
     problem = Problem(Own(small.maps, small.mask), small.kspace)
     assert upmri.reconstruct(problem, "cg-sense").image.isfinite().all()

@@ -162,6 +162,18 @@ def test_problems_say_where_maps_are_from(full, joint):
     assert upmri.Problem.from_scan(estimate_maps(scan, full)).maps_from == ("reference scan",)
 
 
+@pytest.mark.parametrize(
+    "setting",
+    [{"calibration": 3}, {"calibration": 24.5}, {"kernel": 0}, {"kernel": "6"}, {"threshold": -1}, {"crop": 2}],
+)
+def test_settings_of_espirit_that_are_refused(full, setting):
+    """Also where another way to maps does not use them."""
+    for scan in (full, undersampled(full)):
+        with pytest.raises(InputError) as error:
+            upmri.estimate_maps(scan, **setting)
+        assert error.value.field == next(iter(setting))
+
+
 def test_phantom_without_calibration_lines(data):
     """Real: every second line, and a reference scan of 24 lines."""
     scan = upmri.load(data / "scans" / "phantom_16ch_r2_kspace.npy")

@@ -32,3 +32,6 @@ def test_seeds():
     assert seeds_of_slices(np.array([4, 5]), 2) == (4, 5)
     with pytest.raises(InputError, match="seeds: expected one number or 3, one per slice, got 2"):
         seeds_of_slices([1, 2], 3)
+    for wrong in (1.5, "ab", None, [1, 2.5], 2**63):
+        with pytest.raises(InputError, match="seeds: expected a whole number"):
+            seeds_of_slices(wrong, 2)

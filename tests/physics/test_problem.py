@@ -247,6 +247,13 @@ def test_from_adjoint_needs_no_data(operator, data):
         assert error.value.field == "kspace"
 
 
+@pytest.mark.parametrize("change", [lambda a: a[:1], lambda a: a[..., :4], lambda a: a[0], lambda a: a[None]])
+def test_an_adjoint_of_another_shape_is_refused(operator, data, change):
+    with pytest.raises(InputError) as error:
+        Problem.from_adjoint(operator, change(operator.H(data)), 0.1)
+    assert error.value.field == "adjoint"
+
+
 def test_unknowns_are_pixels_of_the_support_per_sampled_position(rng):
     maps = rng(2, 3, 4, 10)
     maps[1, :, :, :5] = 0

@@ -187,6 +187,8 @@ def _reconstruct_problem(
 ) -> Reconstruction:
     start = time.perf_counter()
     problem = problem.with_seeds(problem.seeds)  # another call with it gives the same image
+    if not bool(problem.adjoint.isfinite().all()):
+        raise InputError("expected data and an operator of which A*y is finite, found NaN or infinity", field="kspace")
     try:
         with torch.no_grad():
             completed, facts = complete(_build(method, settings), problem, check=check, progress=progress)

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from upmri.core.bounds import Bounds
 from upmri.physics.problem import Problem
+from upmri.physics.tensors import of_shape
 
 
 @dataclass(frozen=True)
@@ -108,8 +109,8 @@ class Method(ABC):
         """Image (slice, H, W) on the scale of the problem."""
 
     def __call__(self, problem: Problem) -> Estimate:
-        """Return the image with all that the method knows about it."""
-        return Estimate(self.reconstruct(problem))
+        """Return the image, of which the shape is checked, with all that the method knows about it."""
+        return Estimate(of_shape(self.reconstruct(problem), problem.operator.shape, "image"))
 
     @property
     def settings(self) -> dict[str, Any]:

@@ -76,6 +76,8 @@ def register_method(method: type[Method]) -> type[Method]:
 
     A name that is taken is refused, unless by an earlier definition of the same class.
     """
+    if not isinstance(getattr(method, "name", None), str):
+        raise InputError(f"expected a method with a name, got {method.__name__} without one", field="name")
     taken = _registered.get(method.name)
     same = taken is not None and (taken.__module__, taken.__qualname__) == (method.__module__, method.__qualname__)
     if method.name in method_names() and not same:
@@ -98,6 +100,6 @@ def _load(point: EntryPoint) -> type[Method]:
         raise InputError(f"the plug-in {point.value} cannot be imported: {error}", field="method") from error
     if not (isinstance(found, type) and issubclass(found, Method)):
         raise InputError(f"the plug-in {point.value} is not a subclass of upmri.methods.Method", field="method")
-    if getattr(found, "name", None) != point.name:
-        warnings.warn(f"the plug-in {point.value} calls itself {found.name!r}, not {point.name!r}", stacklevel=2)
+    if (name := getattr(found, "name", None)) != point.name:
+        warnings.warn(f"the plug-in {point.value} calls itself {name!r}, not {point.name!r}", stacklevel=2)
     return found

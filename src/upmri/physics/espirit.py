@@ -13,10 +13,12 @@ from __future__ import annotations
 
 import math
 from itertools import groupby
+from types import SimpleNamespace
 
 import torch
 from torch import Tensor
 
+from upmri.core.checks import in_range, whole
 from upmri.core.errors import InputError
 from upmri.core.kernels import uses_kernels
 from upmri.physics.fourier import centred, exponentials, ifft2c
@@ -74,6 +76,14 @@ def find_maps(
         stack = torch.stack([blocks[i] for i in which])
         maps[which] = espirit(stack, shape, kernel=kernel, threshold=threshold, crop=crop)
     return maps
+
+
+def check_settings(*, calibration: int = 24, kernel: int = 6, threshold: float = 0.02, crop: float = 0.85) -> None:
+    """Refuse settings with which :func:`find_maps` finds nothing, also where other ways to maps do not need them."""
+    settings = SimpleNamespace(calibration=calibration, kernel=kernel, threshold=threshold, crop=crop)
+    whole(settings, MIN_LINES, "calibration")
+    whole(settings, 1, "kernel")
+    in_range(settings, threshold=(0, 1), crop=(0, 1))
 
 
 def espirit(

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from numbers import Integral
-from operator import index
+from collections.abc import Callable, Iterable, Sequence
 
 import torch
 from torch import Tensor
 
+from upmri.core.checks import checked_seed
 from upmri.core.errors import InputError
 
 
@@ -31,7 +30,8 @@ def noise_levels(
 
 def seeds_of_slices(seeds: int | Sequence[int], count: int) -> tuple[int, ...]:
     """Return one seed for each of ``count`` slices; one number is taken for all."""
-    values = (index(seeds),) * count if isinstance(seeds, int | Integral) else tuple(index(seed) for seed in seeds)
+    each = seeds if isinstance(seeds, Iterable) else [seeds] * count
+    values = tuple(checked_seed(seed, "seeds") for seed in each)
     if len(values) != count:
         raise InputError(f"expected one number or {count}, one per slice, got {len(values)}", field="seeds")
     return values

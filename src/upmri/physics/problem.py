@@ -20,7 +20,7 @@ from upmri.physics.of_slices import noise_levels, seeds_of_slices
 from upmri.physics.operator import Operator
 from upmri.physics.sense import SenseOperator
 from upmri.physics.simulate import complex_normal
-from upmri.physics.tensors import Array, as_tensor, near_peak, of_all, of_shape
+from upmri.physics.tensors import Array, near_peak, of_all, of_shape
 from upmri.physics.time_average import average_image, to_frames
 
 
@@ -135,7 +135,7 @@ class Problem:
     ) -> Problem:
         """Return a problem with A*y, (slice, H, W), instead of the data; most methods need only A*y."""
         problem = cls(operator, None, sigma=sigma, scaled=scaled, frames=frames)
-        problem._combined = as_tensor(adjoint)
+        problem._combined = of_shape(adjoint, operator.shape, "adjoint")
         return problem
 
     def __len__(self) -> int:
