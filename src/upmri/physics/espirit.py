@@ -78,7 +78,7 @@ def find_maps(
     return maps
 
 
-def check_settings(*, calibration: int = 24, kernel: int = 6, threshold: float = 0.02, crop: float = 0.85) -> None:
+def check_espirit(*, calibration: int = 24, kernel: int = 6, threshold: float = 0.02, crop: float = 0.85) -> None:
     """Refuse settings with which :func:`find_maps` finds nothing, also where other ways to maps do not need them."""
     settings = SimpleNamespace(calibration=calibration, kernel=kernel, threshold=threshold, crop=crop)
     whole(settings, MIN_LINES, "calibration")

@@ -23,7 +23,7 @@ from torch import Tensor
 from upmri.core.errors import InputError
 from upmri.core.printable import slices_like
 from upmri.core.scan import Scan, as_scan
-from upmri.physics.espirit import MIN_LINES, central_block, check_settings, espirit, find_maps
+from upmri.physics.espirit import MIN_LINES, central_block, check_espirit, espirit, find_maps
 from upmri.physics.fourier import middle
 from upmri.physics.frames import average_over_time, places
 from upmri.physics.joint import joint_estimate
@@ -72,7 +72,7 @@ def estimate_maps(
     (torch.Size([1, 4, 48, 48]), 'calibration lines')
     """
     scan = as_scan(scan)
-    check_settings(**settings)
+    check_espirit(**settings)
     if reference is not None:
         return scan_with_maps(scan, maps_of_reference(scan, as_scan(reference), **settings), "reference scan")
     if (average := _maps_of_average(scan, settings)) is not None:
