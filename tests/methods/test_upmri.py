@@ -168,6 +168,9 @@ def test_the_spread_on_the_card_scales_the_bootstrap(scan, model, folder):
         ({"samples": 0}, "samples"),
         ({"samples": 2, "steps": 0}, "steps"),
         *(({"samples": 2, "steps": 2, "start": start}, "start") for start in (0.0, 0.005, 1.01, float("nan"))),
+        ({"samples": 2, "start": 0.3}, "start"),  # without steps
+        ({"confidence": 0.95}, "confidence"),  # without bounds
+        ({"mirrors": "no"}, "mirrors"),
         ({"adapt": 60}, "adapt"),
         ({"adapt": True, "adapt_steps": 0}, "adapt_steps"),
         ({"adapt_steps": 40}, "adapt_steps"),  # without adapt

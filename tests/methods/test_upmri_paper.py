@@ -408,6 +408,9 @@ def test_the_peak_is_a_change_of_units(problem):
     with pytest.raises(InputError) as error:
         PaperObjective(peak=0.0)
     assert error.value.field == "peak"
+    with pytest.raises(InputError) as error:  # its loss would be 0
+        PaperObjective(iterations=0)
+    assert error.value.field == "iterations"
 
 
 def test_on_a_large_scale_less_noise_stays_in_the_image(problem):

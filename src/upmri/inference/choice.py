@@ -48,6 +48,10 @@ def build_method(method: str | type[Method] | Method, **settings: Any) -> Method
         takes = f"has {', '.join(known)}" if known else "has no settings"
         raise InputError(f"not a setting of {kind.name}, which {takes}", field=unknown[0])
     made = kind(**given) if isinstance(kind, type) else replace(kind, **given)
+    for field in fields(made):
+        value = getattr(made, field.name)
+        if field.type in ("bool", bool) and not isinstance(value, bool):  # a text would count as True
+            raise InputError(f"expected True or False, got {value!r}", field=field.name)
     if isinstance(made, Learned):
         _check_weights(made)
     return made

@@ -103,6 +103,9 @@ class Upmri(Learned):
             raise InputError("only with adapt (--adapt)", field="adapt_steps")
         if self.steps is not None and self.samples == 1:
             raise InputError("only with samples above 1; those of adaptation are adapt_steps", field="steps")
+        for name, other in (("start", "steps"), ("confidence", "bounds")):
+            if not getattr(self, other) and getattr(self, name) != getattr(Upmri, name):
+                raise InputError(f"only with {other}", field=name)
         changed = next((name for name in _NOT_CALIBRATED if self.bounds and getattr(self, name)), None)
         if changed is not None:
             raise InputError(f"were calibrated without {changed}; leave one of them out", field="bounds")

@@ -69,6 +69,7 @@ class PaperObjective(ImageBackbone):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        whole(self, 1, "iterations")
         positive(self, "peak")
         if self.damped and self.network_input != "inverse":
             raise InputError("a damped projection needs an image as input (network_input: inverse)", field="damped")
