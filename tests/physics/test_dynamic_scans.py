@@ -68,7 +68,13 @@ def test_breath_is_bounded():
 
 @pytest.mark.parametrize(
     ("changes", "field"),
-    [({"noise": -1}, "noise"), ({"pattern": "x"}, "pattern"), ({"image": np.ones((2, 8, 8), complex)}, "image")],
+    [
+        ({"noise": -1}, "noise"),
+        ({"noise": None}, "noise"),
+        ({"seed": 1.5}, "seed"),
+        ({"pattern": "x"}, "pattern"),
+        ({"image": np.ones((2, 8, 8), complex)}, "image"),
+    ],
 )
 def test_wrong_requests(beats, changes, field):
     with pytest.raises(InputError) as error:

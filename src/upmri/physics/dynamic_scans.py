@@ -8,6 +8,7 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
+from upmri.core import fields
 from upmri.core.errors import InputError
 from upmri.core.scan import Scan
 from upmri.physics.dynamic_masks import Pattern, frame_lines
@@ -63,8 +64,7 @@ def simulate_series(
     >>> scan.meta["axes"], scan.kspace.shape
     ({'phase': 6}, torch.Size([6, 4, 48, 48]))
     """
-    if not (math.isfinite(noise) and noise >= 0):
-        raise InputError(f"expected a finite σ₀ ≥ 0, got {noise}", field="noise")
+    noise = fields.amount("noise", noise, "a finite σ₀ ≥ 0")
     x, _ = normalised(image)
     if x.is_complex():
         raise InputError("expected magnitudes, got complex values", field="image")
@@ -78,7 +78,7 @@ def simulate_series(
     x = (x * support * phase).to(torch.complex64)
     mask = frame_lines(pattern, frames, w, acceleration, acs, seed=generator)
     settings = {
-        "coils": int(coils), "acceleration": float(acceleration), "acs": int(acs), "noise": float(noise),
+        "coils": int(coils), "acceleration": float(acceleration), "acs": int(acs), "noise": noise,
         "seed": int(seed), "anatomy": anatomy, "pattern": pattern, "breathing": float(breathing),
     }  # fmt: skip
     return Scan(

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-from operator import index
 from typing import Literal
 
 import numpy as np
@@ -16,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from upmri.core.checks import is_number, is_whole
+from upmri.core.checks import checked_seed, is_number, is_whole
 from upmri.core.errors import InputError
 
 Counting = Literal["included", "excluded"]
@@ -276,4 +275,4 @@ def _check_line_request(width: int, acceleration: float, acs: int | None) -> Non
 
 def generator_of(seed: int | torch.Generator) -> torch.Generator:
     """Return a generator itself, or a new one with a seed, which may be an integer of NumPy."""
-    return seed if isinstance(seed, torch.Generator) else torch.Generator().manual_seed(index(seed))
+    return seed if isinstance(seed, torch.Generator) else torch.Generator().manual_seed(checked_seed(seed))
