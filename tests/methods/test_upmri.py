@@ -372,5 +372,4 @@ def test_partial_fourier_is_used_unless_switched_off():
     )
     assert used.settings["recognised"] == "partial Fourier 71% along phase"
     assert psnr(used.image, scan.reference) > psnr(ignored.image, scan.reference)
-    assert used.std is not None
-    assert torch.isfinite(used.std).all()
+    assert 0.8 < used.std.mean() / ignored.std.mean() < 1.25

@@ -71,6 +71,17 @@ def test_lines_have_a_direct_solver_for_several_images_and_a_damping_a_slice(rng
 
 
 @pytest.mark.parametrize("solver", ["direct", "cg"])
+def test_where_no_coil_sees_nothing_is_constrained(rng, solver):
+    maps, image = rng(1, C, H, W), rng(1, H, W)
+    maps[..., 0, :] = 0
+    operator = PhaseConstrainedOperator(maps, LINES, rng(1, H, W).sgn(), torch.ones(1, H, W))
+    assert torch.equal(operator.normal(image) != 0, operator.support)
+    assert torch.equal(operator.H(rng(1, C + 1, H, W)) != 0, operator.support)
+    solved = operator.solve(image, 0.05, solver, tolerance=1e-12)
+    torch.testing.assert_close(operator.normal(solved) + 0.05 * solved, image)
+
+
+@pytest.mark.parametrize("solver", ["direct", "cg"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_a_damping_of_one_value_is_that_of_every_slice(rng, dtype, solver):
     operator, rhs = make(rng, slices=3), rng(3, H, W)

@@ -39,7 +39,8 @@ class PhaseConstrainedOperator(Operator):
     maps, mask
         As for :class:`~upmri.physics.sense.SenseOperator`.
     phase, weight
-        φ and β, (slice, H, W); |φ| is 1, or 0 where the phase is not known at all.
+        φ and β, (slice, H, W); |φ| is 1, or 0 where the phase is not known at all. Where no coil sees the object it is
+        set to 0.
     missing
         Positions that were left out in lines that count as sampled (an asymmetric echo), bool (slice, 1 or H, W).
     """
@@ -52,6 +53,7 @@ class PhaseConstrainedOperator(Operator):
         for name, value in (("phase", self.phase), ("weight", self.weight)):
             if value.shape != full.shape:
                 raise InputError(f"expected {full.shape}, got {tuple(value.shape)}", field=name)
+        self.phase = torch.where(full.support, self.phase, 0)
         self._missing = None if missing is None else as_tensor(missing)
         self.sampled = full if self._missing is None else full.restrict(full.mask & ~self._missing)
         self._last: Kept | None = None
