@@ -42,9 +42,16 @@ def test_a_name_that_is_taken():
 
 
 def test_a_method_without_a_name():
-    with pytest.raises(InputError, match="got Unnamed without one") as error:
-        upmri.register(type("Unnamed", (Method,), {}))
-    assert error.value.field == "name"
+    unnamed = type("Unnamed", (Method,), {"reconstruct": Half.reconstruct})
+    scan = upmri.simulate(np.ones((8, 6)), coils=2, acceleration=2)
+    for use in (
+        upmri.register,
+        lambda kind: upmri.reconstruct(scan, kind),
+        lambda kind: upmri.reconstruct(scan, kind()),
+    ):
+        with pytest.raises(InputError, match="Unnamed has no name") as error:
+            use(unnamed)
+        assert error.value.field == "method"
 
 
 @pytest.mark.parametrize("change", [lambda x: x[..., :3], lambda x: x[0], lambda x: x.repeat(2, 1, 1)])

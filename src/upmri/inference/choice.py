@@ -15,7 +15,7 @@ from upmri.learning.preference import choose, errors_by_unit, lead
 from upmri.methods.base import Method
 from upmri.methods.learned import Learned
 from upmri.methods.prior import Prior
-from upmri.methods.registry import find_method
+from upmri.methods.registry import find_method, with_name
 from upmri.methods.upmri import Upmri
 from upmri.methods.upmri_objective import mean_image
 from upmri.networks.precision import for_inference
@@ -39,8 +39,10 @@ def build_method(method: str | type[Method] | Method, **settings: Any) -> Method
         Settings of the method.
     """
     kind = find_method(method) if isinstance(method, str) else method
-    if not issubclass(kind if isinstance(kind, type) else type(kind), Method):
+    cls = kind if isinstance(kind, type) else type(kind)
+    if not issubclass(cls, Method):
         raise InputError(f"expected a name, a class or an instance of a method, got {kind!r}", field="method")
+    with_name(cls)
     given = {key: value for key, value in settings.items() if value is not None}
     known = [field.name for field in fields(kind) if field.init]
     unknown = sorted(set(given) - set(known))

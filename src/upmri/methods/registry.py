@@ -76,13 +76,18 @@ def register_method(method: type[Method]) -> type[Method]:
 
     A name that is taken is refused, unless by an earlier definition of the same class.
     """
-    if not isinstance(getattr(method, "name", None), str):
-        raise InputError(f"expected a method with a name, got {method.__name__} without one", field="name")
-    taken = _registered.get(method.name)
+    taken = _registered.get(with_name(method).name)
     same = taken is not None and (taken.__module__, taken.__qualname__) == (method.__module__, method.__qualname__)
     if method.name in method_names() and not same:
         raise InputError(f"{method.name!r} is the name of another method", field="name")
     _registered[method.name] = method
+    return method
+
+
+def with_name(method: type[Method]) -> type[Method]:
+    """Return a method's class, which must have a name."""
+    if not isinstance(getattr(method, "name", None), str):
+        raise InputError(f"{method.__module__}.{method.__qualname__} has no name; give the class one", field="method")
     return method
 
 
@@ -100,6 +105,6 @@ def _load(point: EntryPoint) -> type[Method]:
         raise InputError(f"the plug-in {point.value} cannot be imported: {error}", field="method") from error
     if not (isinstance(found, type) and issubclass(found, Method)):
         raise InputError(f"the plug-in {point.value} is not a subclass of upmri.methods.Method", field="method")
-    if (name := getattr(found, "name", None)) != point.name:
-        warnings.warn(f"the plug-in {point.value} calls itself {name!r}, not {point.name!r}", stacklevel=2)
+    if with_name(found).name != point.name:
+        warnings.warn(f"the plug-in {point.value} calls itself {found.name!r}, not {point.name!r}", stacklevel=2)
     return found
