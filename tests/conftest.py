@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import json
 import os
@@ -76,6 +77,22 @@ def data() -> Path:
         reason = f"UPMRI_DATA names no folder: {folder!r}" if folder else "UPMRI_DATA is not set"
         (pytest.fail if os.environ.get("UPMRI_CI") else pytest.skip)(reason)
     return Path(folder)
+
+
+@pytest.fixture
+def closed(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], None]:
+    """``closed(folder)``: a folder that cannot be listed, also by root, who may list every real one."""
+    listed = Path.iterdir
+
+    def close(folder: Path) -> None:
+        def iterdir(path: Path) -> Iterator[Path]:
+            if path == folder:
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+            return listed(path)
+
+        monkeypatch.setattr(Path, "iterdir", iterdir)
+
+    return close
 
 
 @pytest.fixture

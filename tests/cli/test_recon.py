@@ -68,6 +68,29 @@ def test_of_several_scans_the_good_ones_are_done(run, scan, tmp_path):
     assert "missing.h5" in done.stderr
 
 
+@pytest.mark.parametrize("words", [(), ("--shard", "1/1")])
+def test_an_empty_folder_and_two_of_one_name_leave_the_others(run, scan, tmp_path, words):
+    for name in ("p1", "p2"):
+        (tmp_path / name).mkdir()
+        scan.save(tmp_path / name / "twin.h5")
+    (tmp_path / "empty").mkdir()
+    scans = ("empty", "p1/twin.h5", "p2/twin.h5", "scan.h5", "scan.h5")
+    done = run("recon", *scans, "-m", "sense", "-o", "out", *words, code=2)
+    assert [p.name for p in (tmp_path / "out").glob("*.gz")] == ["scan.nii.gz"]
+    assert [line.split(": ")[1] for line in done.stderr.splitlines()] == ["empty", "p2/twin.h5"]
+    plans = run("recon", *scans, "-m", "sense", "-o", "new", "--dry-run", "--json", code=2)
+    assert [plan["scan"] for plan in json.loads(plans.stdout)] == ["scan.h5"]
+    if words:
+        assert run("recon", *scans, "--merge", "-o", "out", "-q", code=2).stderr == done.stderr
+
+
+def test_without_a_scan_that_can_be_done_nothing_is_made(run, tmp_path, one_line):
+    (tmp_path / "empty").mkdir()
+    one_line(run("recon", "empty", "-o", "out", code=2), "empty: has no scans")
+    one_line(run("simulate", "empty", "out", code=2), "empty: has no images")
+    assert [path.name for path in tmp_path.iterdir()] == ["empty"]
+
+
 def test_images_in_the_folder_of_the_scans_are_not_taken_for_scans(run, scan, tmp_path):
     scan[1:].save(tmp_path / "other.h5")
     words = ("recon", ".", "-m", "zero-filled", "--json")
@@ -176,7 +199,16 @@ def test_every_second_slice_is_twice_as_far_away(run, scan, tmp_path):
         (["train", "scan.h5"], ["scan.h5", "not YAML"]),
         (["recon", "scan.h5", "--device", "cuda:9"], ["cuda:9", "cpu"]),
         (["recon", "scan.h5", "--max-gib", "0.0001"], ["scan.h5", "limit"]),
-        (["recon", "scan.h5", "scan.h5"], ["same"]),
+        (["recon", "scan.h5", "scan.h5", "-o", "new", "--device", "cuda:9"], ["device", "cuda:9"]),
+        (["recon", "scan.h5", "other.h5", "-o", "new", "-m", "sense", "--maps", "lost"], ["lost: no such file"]),
+        (["recon", "scan.h5", "other.h5", "-o", "new", "--dry-run", "--reference", "lost"], ["lost: no such file"]),
+        (["recon", "scan.h5", "-o", "1.2.840.10008"], ["--out", "a folder that exists", "1.2.840.10008"]),
+        (["recon", "scan.h5", "--sample", "2"], ["--sample", "--samples", "see upmri recon --help"]),
+        (["recon", "scan.h5", "--samples", "x"], ["--samples", "integer"]),
+        (["recon", "scan.h5", "--samples"], ["--samples", "requires an argument"]),
+        (["reconstruct", "scan.h5"], ["reconstruct", "see upmri --help"]),
+        (["info"], ["scan", "see upmri info --help"]),
+        (["serve", "--workers", "0"], ["--workers", "1"]),
         (["info", "nothing.npy"], ["nothing.npy"]),
         (["simulate", "nothing.npy", "x.h5"], ["nothing.npy"]),
         *(

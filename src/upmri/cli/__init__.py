@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -19,6 +19,7 @@ from upmri.core.errors import InputError
 __all__ = ["app", "benchmark", "doctor", "learn", "main", "maps", "recon", "report", "scans", "serve"]
 
 _INTERRUPTED = 130  # exit status after Ctrl-C, as in a shell
+_WrongWords: Any = typer.BadParameter.__base__  # UsageError, of Typer or of click, depends on the version of Typer
 
 
 @app.callback(invoke_without_command=True)
@@ -49,13 +50,24 @@ def _run() -> int | str | None:
     """Run a command; return the exit status."""
     try:
         # --debug is accepted anywhere on the line, also in front of the command.
-        app(args=[word for word in sys.argv[1:] if word != "--debug"], prog_name="upmri")
-    except (KeyboardInterrupt, SystemExit) as end:
-        code = _INTERRUPTED if isinstance(end, KeyboardInterrupt) else end.code
-        # Typer turns Ctrl-C into this exit status, without a message.
-        if code == _INTERRUPTED and not isinstance(end, console.Ended):
-            console.err.print("upmri: interrupted", style="red")
-        return code
+        words = [word for word in sys.argv[1:] if word != "--debug"]
+        code: int | str | None = app(args=words, prog_name="upmri", standalone_mode=False)
+    except KeyboardInterrupt:
+        code = _INTERRUPTED
+    except SystemExit as end:
+        return end.code  # the reason has been printed
+    except _WrongWords as error:
+        return _complain_of_words(error)
     except Exception as error:
         return console.complain_of(error)
-    return 0
+    if code == _INTERRUPTED:  # which Typer makes of Ctrl-C, without a message
+        console.err.print("upmri: interrupted", style="red")
+    return code
+
+
+def _complain_of_words(error: Any) -> int:
+    """Print what is wrong with the words of the command line as one line; Typer would frame it in several."""
+    if message := error.format_message().rstrip("."):  # empty where Typer has shown the help
+        command = "upmri" if error.ctx is None else error.ctx.command_path
+        console.complain(InputError(f"{message}; see {command} --help"))
+    return 2

@@ -190,7 +190,9 @@ def recon_command(
         raise InputError("expected at least one", field="SCAN")
     folder = target or Path()
     if merge:
-        many.merge(file_tasks(pair_targets(scans or [], target), folder), folder, quiet=quiet, as_json=as_json)
+        pairs, ends = pair_targets(scans or [], target)
+        many.merge(file_tasks(pairs, folder), folder, quiet=quiet, as_json=as_json)
+        _end(ends)
         return
     settings: dict[str, Any] = {
         "model": model, "steps": steps, "samples": None if samples == 1 else samples, "adapt": adapt or None,
@@ -209,13 +211,16 @@ def recon_command(
     )  # fmt: skip
     with console.warnings_shown(quiet=quiet):
         work.check_settings()  # a wrong setting is reported before anything is read
-    pairs = pair_targets(scans or [], target)
+    pairs, ends = pair_targets(scans or [], target)
     if dry_run:
         with console.warnings_shown(quiet=quiet):
-            _show_plans(work, pairs, shard, quiet=quiet, as_json=as_json)
+            _end(ends + _show_plans(work, pairs, shard, quiet=quiet, as_json=as_json))
         return
+    spread = shard is not None or cluster is not None or many.several(device)
+    if not spread:  # workers have devices of their own
+        work.check_here()
     make_folders(pairs, target)
-    if shard is not None or cluster is not None or many.several(device):
+    if spread:
         from upmri.cli.recon_join import JoinWork
 
         if not folder.is_dir():
@@ -225,9 +230,9 @@ def recon_command(
             work, file_tasks(pairs, folder), folder.absolute(), label=method, shard=shard, cluster=cluster,
             device=device, overwrite=overwrite, joiner=JoinWork(work), quiet=quiet, as_json=as_json,
         )  # fmt: skip
+        _end(ends)
         return
-    results, ends = [], [0]
-    total = len(pairs)
+    results, total = [], len(pairs)
     if total > 1 and not overwrite:
         pairs = without_existing(pairs)
         if len(pairs) < total and not quiet and not as_json:
@@ -264,14 +269,15 @@ def recon_command(
 
 def _show_plans(
     work: ReconWork, pairs: list[tuple[Path, Path]], shard: str | None, *, quiet: bool, as_json: bool
-) -> None:
-    """Say what would be done with each scan; one that would be an error is exit status 2, as it would be then."""
+) -> list[int]:
+    """Say what would be done with each scan; return the exit statuses of those that would be an error."""
     from upmri.cli.dry_run import plan, plan_lines
     from upmri.cluster.shards import of_shard, parse_shard
 
     if many.several(work.device):
         work = replace(work, device="auto")
-    plans, ends = [], [0]
+    work.check_here()
+    plans, ends = [], []
     for path, destination in pairs if shard is None else of_shard(pairs, *parse_shard(shard)):
         try:
             plans.append(plan(work, path, destination))
@@ -284,7 +290,7 @@ def _show_plans(
         typer.echo(json.dumps(plans, indent=2))
     elif not quiet:
         console.say("Nothing was reconstructed or written.")
-    _end(ends)
+    return ends
 
 
 def _end(statuses: list[int]) -> None:

@@ -149,6 +149,17 @@ class ReconWork:
                 raise
             raise InputError(error.message, field=_OPTIONS[error.field]) from error
 
+    def check_here(self) -> None:
+        """Refuse a device and files beside the scans that are not there: once, instead of for each scan."""
+        from upmri.core.device import pick_device
+        from upmri.formats import guard
+        from upmri.formats.file_names import find_pair
+
+        pick_device(self.device)
+        for path in (file for file in self._files if file is not None):
+            with guard.naming(path):
+                guard.head(find_pair(path))
+
     def check_targets(self, path: Path, destination: Path) -> None:
         """Refuse files that could not be written, or that are inputs."""
         from upmri import formats

@@ -194,7 +194,11 @@ def _simulate_folder(
     from upmri.cluster.perform import FileTask
     from upmri.formats import atomic
 
-    pairs = [(path, (target / f"{name}.h5").absolute()) for path, name in expand([folder], images=True)]
+    found, wrong = expand([folder], images=True)
+    ends = [console.complain_of(error) for error in wrong]
+    if not found:
+        raise console.Ended(2)
+    pairs = [(path, (target / f"{name}.h5").absolute()) for path, name in found]
     for place in {target.absolute(), *(out.parent for _, out in pairs)}:
         atomic.make_folder(place)
     tasks = [
@@ -203,3 +207,5 @@ def _simulate_folder(
     many.run(
         work, tasks, target.absolute(), label="simulate", shard=shard, cluster=cluster, overwrite=overwrite, quiet=quiet
     )
+    if ends:
+        raise typer.Exit(2)

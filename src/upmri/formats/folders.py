@@ -29,8 +29,7 @@ def find_files(names: Sequence[str], part: str | None = None, *, deep: bool = Fa
         path = given.absolute()
         if path.is_dir():
             wanted = None if part is None else _subjects(path, part)
-            inside = path.rglob("*") if deep else path.iterdir()
-            found = sorted(p for p in inside if p.is_file() and not _hidden(p.relative_to(path)))
+            found = [p for p in _files_in(path, deep) if p.is_file()]
             files += [p for p in found if wanted is None or p.stem in wanted]
         elif path.is_file():
             files.append(path)
@@ -39,8 +38,46 @@ def find_files(names: Sequence[str], part: str | None = None, *, deep: bool = Fa
     return files
 
 
-def _hidden(path: Path) -> bool:
-    return any(name.startswith(".") for name in path.parts)
+def _files_in(folder: Path, deep: bool) -> list[Path]:
+    """Return the visible files of a folder; one that cannot be listed is an error."""
+    found, wrong = files_below(folder, deep=deep)
+    if wrong:
+        raise wrong[0]
+    return found
+
+
+def files_below(folder: Path, *, deep: bool = True) -> tuple[list[Path], list[InputError]]:
+    """Return the visible files of a folder by their names, and an error for each folder that cannot be listed.
+
+    Links to folders are followed, unless they lead back to a folder that they are in. A link that leads nowhere, or a
+    name of which nothing is known, counts as a file: its reader says what is wrong, instead of nobody.
+
+    Parameters
+    ----------
+    folder
+        The folder.
+    deep
+        Whether its subfolders are searched, too.
+    """
+    found: list[Path] = []
+    wrong: list[InputError] = []
+    _search(folder, deep, (), found, wrong)
+    return sorted(found), wrong
+
+
+def _search(folder: Path, deep: bool, above: tuple[Path, ...], found: list[Path], wrong: list[InputError]) -> None:
+    try:
+        real = folder.resolve()
+        inside = [] if real in above else [path for path in sorted(folder.iterdir()) if not path.name.startswith(".")]
+    except OSError as error:
+        wrong.append(InputError(f"the folder cannot be read: {error.strerror}", path=folder))
+        return
+    for path in inside:
+        if os.path.isdir(path):  # noqa: PTH112  # unlike that of Path, False where it cannot be known
+            if deep:
+                _search(path, deep, (*above, real), found, wrong)
+        elif os.path.isfile(path) or not os.path.exists(path):  # noqa: PTH110, PTH113
+            found.append(path)
 
 
 def _subjects(folder: Path, part: str) -> set[str]:
