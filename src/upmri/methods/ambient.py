@@ -65,7 +65,7 @@ class AmbientObjective(DiffusionObjective):
         loss = misfit(x, problem)
         if self.divergence:
             probe = problem.unit_noise(*problem.kspace.shape[1:])
-            term = divergence(image, z, inputs.operator.adjoint(probe), known=x)
+            term = divergence(image, z, inputs.operator.H(probe), known=x)
             loss = loss + 2 * a[:, 0, 0] * problem.sigma.square() * term
         return loss / z[0].numel()
 
