@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -23,3 +23,10 @@ def assert_adjoint() -> Callable[..., None]:
         assert (operator.normal(x) - operator.H(data)).norm() <= tolerance * data.norm() * (1 + operator.norm() ** 0.5)
 
     return check
+
+
+@pytest.fixture
+def double_by_default() -> Iterator[Callable[[], None]]:
+    """``double_by_default()``: from now on torch makes tensors in double precision; single again after the test."""
+    yield lambda: torch.set_default_dtype(torch.float64)
+    torch.set_default_dtype(torch.float32)

@@ -62,6 +62,14 @@ def test_a_shift_by_whole_pixels_is_a_roll():
     assert torch.allclose(found, expected, atol=1e-6)
 
 
+def test_the_default_type_of_torch_changes_nothing_but_rounding(beats, double_by_default):
+    expected = simulate_series(beats, coils=2, acceleration=3, breathing=2)
+    double_by_default()
+    found = simulate_series(beats, coils=2, acceleration=3, breathing=2)
+    assert torch.equal(found.mask, expected.mask)
+    assert torch.allclose(found.kspace, expected.kspace, atol=1e-5)
+
+
 def test_breath_is_bounded():
     assert breath(50, torch.Generator().manual_seed(0)).abs().max() <= 1
 

@@ -59,6 +59,12 @@ def test_the_block_size_changes_nothing(scan, monkeypatch):
     assert torch.allclose(rows[:, both], whole[:, both], atol=1e-4)
 
 
+def test_the_default_type_of_torch_changes_nothing(scan, double_by_default):
+    expected = find_maps(scan.kspace, scan.mask)
+    double_by_default()
+    assert torch.equal(find_maps(scan.kspace, scan.mask), expected)
+
+
 def test_the_phase_reference_is_smooth(scan):
     maps = estimate_maps(scan).maps[0]
     bright = scan.reference[0].abs() > 0.1

@@ -106,6 +106,14 @@ def test_maps_of_enough_coils_give_k_space_exactly(rng):
     assert (found - kspace)[..., 1:-1].norm() < 1e-6 * kspace.norm()
 
 
+def test_data_in_double_precision_with_a_covariance_in_single(full):
+    mask, block = equispaced(W, 2, 8), full[..., 8:16]
+    covariance = covariance_of_block(block, (1, 2))
+    expected = fill(full * mask, mask, covariance, (1, 2), damping=0.01, most=4)
+    found = fill(full * mask, mask, covariance.to(torch.complex64), (1, 2), damping=0.01, most=4)
+    assert (found - expected).norm() < 1e-4 * expected.norm()
+
+
 def test_noise_shrinks_what_is_filled_in(full):
     mask, reach = equispaced(W, 2, 10), (1, 3)
     covariance = covariance_of_block(full[..., 7:17], reach)

@@ -106,6 +106,14 @@ def test_refined_maps_are_closer_to_the_truth(scan):
     torch.testing.assert_close(refined.sigma, problem.sigma)
 
 
+def test_the_default_type_of_torch_changes_nothing_but_rounding(scan, double_by_default):
+    problem = Problem.from_scan(scan[:1])
+    expected = refine_maps(problem, scan.reference[:1]).operator.maps
+    double_by_default()
+    found = refine_maps(Problem.from_scan(scan[:1]), scan.reference[:1]).operator.maps
+    assert (found - expected).norm() < 1e-3 * expected.norm()
+
+
 def test_a_slice_does_not_depend_on_the_others(scan):
     other = upmri.simulate(image((96, 80)), coils=8, acceleration=4, seed=2)
     both = Problem.from_scans([scan, other])

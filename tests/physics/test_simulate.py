@@ -157,6 +157,16 @@ def test_any_array_will_do(head):
     assert torch.equal(upmri.simulate(head, coils=2).kspace, expected.kspace)
 
 
+@pytest.mark.parametrize("pattern", ["lines", "poisson"])
+def test_the_default_type_of_torch_changes_nothing_but_rounding(head, pattern, double_by_default):
+    expected = simulate(head, coils=2, pattern=pattern)
+    double_by_default()
+    found = simulate(head, coils=2, pattern=pattern)
+    assert torch.equal(found.mask, expected.mask)
+    for name in ("kspace", "maps", "reference"):
+        assert torch.allclose(getattr(found, name), getattr(expected, name), atol=1e-5)
+
+
 def test_meta_is_plain_and_complete(head):
     meta = simulate(head, coils=3, acceleration=2, noise=0.02, seed=5, anatomy="torso").meta["simulated"]
     assert set(meta) == {"coils", "acceleration", "acs", "noise", "seed", "anatomy", "phase", "scale"}

@@ -76,7 +76,7 @@ def frame_lines(
     count = int(random_lines(width, acceleration, acs, seed=generator).sum()) - acs  # checks the request, too
     centre = centre_lines(width, acs)
     free = (~centre[0]).nonzero().flatten()
-    start = float(torch.rand((), generator=generator))
+    start = float(torch.rand((), generator=generator, dtype=torch.float32))
     mask = centre.repeat(frames, 1, 1)
     if count == 0:
         return mask

@@ -74,8 +74,8 @@ def simulate_series(
         x = shifted(x, breathing * breath(frames, generator))
     support = object_support(x.amax(0)[None])
     maps = coil_maps(support, coils, generator, anatomy=anatomy)[0]
-    phase = torch.polar(torch.ones(h, w), smooth_phase((h, w), generator))
-    x = (x * support * phase).to(torch.complex64)
+    angle = smooth_phase((h, w), generator)
+    x = (x * support * torch.polar(torch.ones_like(angle), angle)).to(torch.complex64)
     mask = frame_lines(pattern, frames, w, acceleration, acs, seed=generator)
     settings = {
         "coils": int(coils), "acceleration": float(acceleration), "acs": int(acs), "noise": noise,
@@ -112,7 +112,7 @@ def acquire(frames: Tensor, maps: Tensor, mask: Tensor, sigma: float, generator:
 
 def breath(frames: int, generator: torch.Generator) -> Tensor:
     """Draw the course of a breath, (frame,), in [−1, 1]: a sine of 0.3 to 1.7 periods, not periodic over the frames."""
-    periods, start = torch.rand(2, generator=generator).tolist()
+    periods, start = torch.rand(2, generator=generator, dtype=torch.float32).tolist()
     time = torch.arange(frames) / frames
     return torch.sin(2 * math.pi * ((0.3 + 1.4 * periods) * time + start))
 

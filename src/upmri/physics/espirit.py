@@ -241,7 +241,7 @@ def _leading(matrices: Tensor, start: Tensor, crop: float, iterations: int, tole
     """Leading eigenvector (slice, coil, rows, W) and eigenvalue (slice, rows, W) of G by power iteration."""
     vectors = _unit(start.movedim(1, -1).contiguous())[0]
     shape, coils = vectors.shape[:-1], vectors.shape[-1]
-    found, values = vectors.reshape(-1, coils), torch.empty(shape.numel(), device=start.device)
+    found, values = vectors.reshape(-1, coils), start.real.new_empty(shape.numel())
     left = torch.arange(len(found), device=start.device)
     matrices, vector = matrices.reshape(-1, coils, coils), found
     for k in range(1, iterations + 1):

@@ -99,7 +99,7 @@ def fill(
         (coil, H, W). Points without a sample in their window are 0.
     """
     coils, h, w = kspace.shape
-    device = kspace.device
+    device, covariance = kspace.device, covariance.to(kspace.dtype)
     padded = pad(kspace, (reach[1], reach[1], reach[0], reach[0])).permute(1, 2, 0).reshape(-1, coils)
     variance = float(sigma) ** 2
     power = padded.abs().square().mean(1).cpu() if variance else None

@@ -66,26 +66,28 @@ def surround(
         raise InputError(f"expected one of {', '.join(get_args(Anatomy))}, got {anatomy!r}", field="anatomy")
     a, b = (_CLEARANCE[anatomy] * axis for axis in axes)
     c = (a + b) / 2
-    scale = torch.tensor([a, b, c])
+    single = torch.float32  # in double precision other numbers are drawn
+    scale = torch.tensor([a, b, c], dtype=single)
     low, high = _REACH[anatomy]
     head = anatomy == "head"
 
-    index = torch.arange(coils)
-    angle = math.pi * (3 - math.sqrt(5)) * index + 2 * math.pi * torch.rand((), generator=generator)
+    index = torch.arange(coils, dtype=single)
+    angle = math.pi * (3 - math.sqrt(5)) * index + 2 * math.pi * torch.rand((), generator=generator, dtype=single)
     z = low + (high - low) * (index + 0.5) / coils
-    girth = (1 - z.square()).sqrt() if head else torch.ones(coils)
+    girth = (1 - z.square()).sqrt() if head else torch.ones(coils, dtype=single)
     unit = torch.stack([girth * angle.cos(), girth * angle.sin(), z], dim=-1)  # on the unit sphere or cylinder
-    normal = _unit(unit / scale * torch.tensor([1.0, 1.0, float(head)]))  # along the gradient of the surface's equation
+    # Along the gradient of the surface's equation.
+    normal = _unit(unit / scale * torch.tensor([1.0, 1.0, float(head)], dtype=single))
 
     # A step dz has the area 2π dz on the unit sphere and on the unit cylinder alike (Archimedes).
     radius = min(c * math.sqrt(_OVERLAP * 2 * (high - low) / coils), c * _LARGEST)
-    jitter = _JITTER * torch.randn(2, coils, 3, generator=generator).clamp(-1, 1)
-    middle_z = 0.2 * c * (torch.rand((), generator=generator).item() - 0.5)
+    jitter = _JITTER * torch.randn(2, coils, 3, generator=generator, dtype=single).clamp(-1, 1)
+    middle_z = 0.2 * c * (torch.rand((), generator=generator, dtype=single).item() - 0.5)
     inwards = (jitter[0] * normal).sum(-1, keepdim=True).clamp_max(0)  # towards the body: no element moves there
     return Loops(
-        centre=torch.tensor([*middle, middle_z]) + unit * scale + radius * (jitter[0] - inwards * normal),
+        centre=torch.tensor([*middle, middle_z], dtype=single) + unit * scale + radius * (jitter[0] - inwards * normal),
         normal=_unit(normal + jitter[1]),
-        radius=radius * (1 + _JITTER * (torch.rand(coils, generator=generator) - 0.5)),
+        radius=radius * (1 + _JITTER * (torch.rand(coils, generator=generator, dtype=single) - 0.5)),
     )
 
 

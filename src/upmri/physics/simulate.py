@@ -106,7 +106,7 @@ def simulate(
     maps = coil_maps(support, coils, generator, anatomy=anatomy)
     phase = "image" if x.is_complex() else "simulated"
     if not x.is_complex():
-        x = torch.polar(x.abs(), smooth_phase((n, h, w), generator, axes=2 + volume) + math.pi * (x < 0))
+        x = torch.polar(x.abs(), smooth_phase((n, h, w), generator, axes=2 + volume) + math.pi * (x < 0).to(x.dtype))
     x = (x * support).to(torch.complex64)
     kspace = fft2c(maps * x[:, None])
     if noise > 0:
@@ -153,7 +153,7 @@ def coil_maps(support: Tensor, coils: int, generator: torch.Generator, *, anatom
     """
     n, h, w = support.shape
     pixel = 1 / max(h, w)
-    y, x = (pixel * (torch.arange(length) - length // 2) for length in (h, w))
+    y, x = (pixel * (torch.arange(length, dtype=torch.float32) - length // 2) for length in (h, w))
     rows, columns = support.any(0).nonzero(as_tuple=True)
     if len(rows) == 0:
         raise InputError("expected at least one pixel of the object", field="support")
@@ -228,15 +228,16 @@ def smooth_phase(
         Real (…, H, W).
     """
     batch, lengths = shape[:-axes], shape[-axes:]
-    index = torch.arange(order + 1)
+    index = torch.arange(order + 1, dtype=torch.float32)  # as below: in double precision other numbers are drawn
     indices = torch.meshgrid([index] * axes, indexing="ij")
     total = torch.stack(indices).sum(0)
     variance = torch.where((total >= 1) & (total <= order), 1 / total.clamp_min(1).square(), 0.0)
     # cos² is ½ on average along each axis along which it varies.
-    power = (variance * 0.5 ** torch.stack([(one > 0).int() for one in indices]).sum(0)).sum()
-    phase = torch.randn(*batch, *total.shape, generator=generator) * (variance / power).sqrt() * deviation
-    constant = 2 * math.pi * torch.rand(*batch, *[1] * axes, generator=generator)
-    *along, rows, columns = (torch.cos(math.pi * index[:, None] * torch.linspace(0, 1, n)) for n in lengths)
+    power = (variance * 0.5 ** torch.stack([(one > 0).to(index) for one in indices]).sum(0)).sum()
+    phase = torch.randn(*batch, *total.shape, generator=generator, dtype=torch.float32)
+    phase = phase * (variance / power).sqrt() * deviation
+    constant = 2 * math.pi * torch.rand(*batch, *[1] * axes, generator=generator, dtype=torch.float32)
+    *along, rows, columns = (torch.cos(math.pi * index[:, None] * torch.linspace(0, 1, n).to(index)) for n in lengths)
     for cosines in along:  # the readout of a volume
         phase = torch.einsum("pz,...pij->...zij", cosines, phase)
     return constant + rows.T @ phase @ columns
@@ -256,8 +257,7 @@ def normalised(image: ArrayLike | Tensor) -> tuple[Tensor, float]:
     if given.dtype == torch.bool:
         raise InputError("expected numbers, got an array of bool", field="image")
     array = given.to(torch.complex128 if given.is_complex() else torch.float64).numpy()
-    if array.ndim == 2:
-        array = array[None]
+    array = array[None] if array.ndim == 2 else array
     if array.ndim != 3 or array.size == 0:
         raise InputError(f"expected (H, W) or (slice, H, W), got {array.shape}", field="image")
     if not np.isfinite(array).all():

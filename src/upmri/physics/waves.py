@@ -25,7 +25,7 @@ class Waves:
     def over(cls, shape: tuple[int, int], order: int, field: float, like: Tensor) -> Waves:
         """Waves of order up to K of a field L times as large as the image, on the device of a tensor."""
         rows, columns = (_waves(order, length, field, like) for length in shape)
-        k = torch.arange(-order, order + 1, device=like.device) / field
+        k = torch.arange(-order, order + 1, dtype=like.real.dtype, device=like.device) / field
         square = k.square()[:, None] + k.square()
         return cls(rows, columns, (1 + square / 4).pow(4).flatten())
 
