@@ -93,6 +93,14 @@ def test_ghosts_are_removed_with_a_scan_without_phase_encoding(marked):
     assert fixed.meta["echo-planar"] == "ghosts corrected with 32 reference readouts of none"
 
 
+def test_arrays_are_scans_too():
+    scan, reference, _ = echo_planar()
+    fixed = correct_ghosts(scan.kspace.numpy(), reference.kspace)
+    assert torch.equal(fixed.kspace, correct_ghosts(scan, reference).kspace)
+    with pytest.raises(InputError, match="got str; upmri.load reads a file"):
+        correct_ghosts(scan, "epi_nophase.dat")
+
+
 def test_lines_that_run_backwards_unmarked_are_recognised():
     scan, reference, _ = echo_planar()
     assert lines_alternate(scan)

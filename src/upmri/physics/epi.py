@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from upmri.core.errors import InputError
 from upmri.core.printable import slices_like
-from upmri.core.scan import Scan
+from upmri.core.scan import Scan, as_scan
 from upmri.physics.fourier import fft1c, ifft1c
 
 _REFINEMENTS = 3
@@ -109,7 +110,7 @@ def lines_alternate(scan: Scan) -> bool:
     return alternates(lines[max(0, middle - _COMPARED // 2) : middle + _COMPARED // 2])
 
 
-def correct_ghosts(scan: Scan, navigators: Scan) -> Scan:
+def correct_ghosts(scan: Scan | Tensor | NDArray[Any], navigators: Scan | Tensor | NDArray[Any]) -> Scan:
     """Return an echo-planar scan without its ghosts, with the phase that another scan without phase encoding shows.
 
     Both scans have the same train of readouts: every second one is backward. Where the file did not mark backward
@@ -118,7 +119,7 @@ def correct_ghosts(scan: Scan, navigators: Scan) -> Scan:
     Parameters
     ----------
     scan
-        Echo-planar scan.
+        Echo-planar scan, or its k-space ([slice,] coil, readout, phase).
     navigators
         The same without phase encoding, of one slice or of as many as the scan.
 
@@ -127,6 +128,7 @@ def correct_ghosts(scan: Scan, navigators: Scan) -> Scan:
     >>> import upmri
     >>> scan = upmri.correct_ghosts(upmri.load("epi.dat"), upmri.load("epi_nophase.dat"))  # doctest: +SKIP
     """
+    scan, navigators = as_scan(scan), as_scan(navigators)
     if (navigators.coils, navigators.matrix[0]) != (scan.coils, scan.matrix[0]):
         raise InputError(
             f"expected readouts of {scan.coils} coils and {scan.matrix[0]} samples, as the scan has, got "
