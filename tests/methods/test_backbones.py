@@ -81,6 +81,10 @@ def test_upmri_can_train_a_varnet_without_the_path(scan):
     with pytest.raises(InputError) as error:
         UpmriObjective(backbone="varnet")
     assert error.value.field == "backbone"
+    for name, value in {"levels": 4, "memory": 8, "conditioned": True}.items():
+        with pytest.raises(InputError, match="no effect on a VarNet") as error:
+            UpmriObjective(backbone="varnet", path_every=0, **{name: value})
+        assert error.value.field == name
 
 
 @pytest.mark.parametrize("method", ["ddnm", "ot-ode", "ambient", "gtf2m", "upmri-paper"])

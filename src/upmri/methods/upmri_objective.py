@@ -104,8 +104,12 @@ class UpmriObjective(Objective):
         if self.memory % 2:
             raise InputError(f"expected an even number of channels, got {self.memory}", field="memory")
         one_of(self, backbone=(UNROLLED, "varnet"))
-        if self.backbone == "varnet" and self.path_every > 0:
-            raise InputError("a VarNet has no path; set path_every to 0", field="backbone")
+        if self.backbone == "varnet":
+            if self.path_every > 0:
+                raise InputError("a VarNet has no path; set path_every to 0", field="backbone")
+            for name in ("levels", "memory", "conditioned"):
+                if getattr(self, name) != getattr(UpmriObjective, name):
+                    raise InputError("has no effect on a VarNet; leave it out", field=name)
 
     def network(self) -> nn.Module:
         """Return the network with fresh weights."""
