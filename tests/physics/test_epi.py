@@ -93,6 +93,17 @@ def test_ghosts_are_removed_with_a_scan_without_phase_encoding(marked):
     assert fixed.meta["echo-planar"] == "ghosts corrected with 32 reference readouts of none"
 
 
+def test_a_slice_without_samples_stays_0():
+    scan, reference, _ = echo_planar()
+    kspace = torch.cat([0 * scan.kspace, scan.kspace])
+    fixed = correct_ghosts(kspace, reference)
+    assert not fixed.kspace[0].any()
+    assert torch.equal(fixed.kspace[1:], correct_ghosts(scan, reference).kspace)
+    with pytest.raises(InputError) as error:
+        correct_ghosts(kspace, torch.cat([reference.kspace, 0 * reference.kspace]))
+    assert error.value.field == "navigators"
+
+
 def test_arrays_are_scans_too():
     scan, reference, _ = echo_planar()
     fixed = correct_ghosts(scan.kspace.numpy(), reference.kspace)

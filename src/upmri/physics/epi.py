@@ -60,6 +60,8 @@ def ghost_phase(readouts: Tensor, reverse: Tensor) -> GhostPhase:
     reverse
         Which were acquired backwards, bool (readout,).
     """
+    if not bool((reverse[1:] != reverse[:-1]).any()):
+        raise InputError("expected reference readouts of both directions, one after the other", field="navigators")
     between = _between(ifft1c(readouts.to(torch.complex128)), reverse)
     x = torch.arange(len(between), dtype=torch.float64) - len(between) // 2
     slope = float((between[1:] * between[:-1].conj()).sum().angle())
@@ -78,8 +80,6 @@ def ghost_phase(readouts: Tensor, reverse: Tensor) -> GhostPhase:
 def _between(images: Tensor, reverse: Tensor) -> Tensor:
     """Products backward · conj(forward) of neighbours, summed over coils and readouts: (sample,)."""
     turns = reverse[1:] != reverse[:-1]
-    if not bool(turns.any()):
-        raise InputError("expected reference readouts of both directions, one after the other", field="navigators")
     inner = turns[1:] & turns[:-1]
     if bool(inner.any()):
         middle, around, backward = images[1:-1][inner], (images[:-2] + images[2:])[inner] / 2, reverse[1:-1][inner]
@@ -138,7 +138,7 @@ def correct_ghosts(scan: Scan | Tensor | NDArray[Any], navigators: Scan | Tensor
     if len(navigators) not in (1, len(scan)):
         raise InputError(f"expected {slices_like(len(scan))}, got {len(navigators)}", field="navigators")
     kspace = scan.kspace.clone()
-    for i in range(len(scan)):
+    for i in scan.mask.flatten(1).any(1).nonzero().flatten().tolist():
         reference = _lines(navigators, i if len(navigators) > 1 else 0)
         backward = torch.arange(len(reference)) % 2 == 1
         lines = _lines(scan, i)
