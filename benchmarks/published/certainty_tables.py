@@ -93,7 +93,7 @@ DIAMETERS = ("2", "3", "4", "6", "8")
 
 
 def lesions(r: Results) -> str:
-    """Share of the contrast that is left, best of the shown methods in bold."""
+    """Share of the contrast that is left in %, which is narrower than fractions; best of the shown methods in bold."""
     cells: dict[str, list[list[float]]] = {}
     for method in SHOWN:
         real = [r.at(LESIONS, "real", method, rate, "kept") for rate in RATES]
@@ -103,13 +103,18 @@ def lesions(r: Results) -> str:
     for method in SHOWN:
         texts = []
         for i, cell in enumerate(cells[method]):
-            numbers = [show(v, ".2f") for v in cell]
-            best = [n == show(max(cells[m][i][k] for m in SHOWN), ".2f") for k, n in enumerate(numbers)]
+            numbers = [_percent(v) for v in cell]
+            best = [n == _percent(max(cells[m][i][k] for m in SHOWN)) for k, n in enumerate(numbers)]
             shown = " · ".join(f"**{n}**" if b and not all(best) else n for n, b in zip(numbers, best, strict=True))
             texts.append(f"**{shown}**" if all(best) else shown)
         name, _, training = method.partition(", ")
         rows.append([f"`{name}`{', ' * bool(training)}{training}", *texts])
     return markdown(["", "real lesions (mostly 4 px)", "synthetic, 2 px", *(f"{d} px" for d in DIAMETERS[1:])], rows)
+
+
+def _percent(share: float) -> str:
+    """A share in %, without the sign."""
+    return show(round(100 * share, 6), ".0f")
 
 
 def detectability(r: Results) -> str:

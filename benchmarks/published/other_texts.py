@@ -303,12 +303,14 @@ TEXTS = [
     ),
     Text(
         "docs/lesions.md",
-        "synthetic ones of 4 px keep {:.2f} · {:.2f} · {:.2f} instead of {:.2f} · {:.2f} · {:.2f}",
-        lambda r: [
-            r.at(LESIONS, "synthetic", name, rate, "kept", "4")
-            for name in ("upmri, adapted", "upmri")
-            for rate in ("4", "6", "8")
-        ],
+        "synthetic ones of 4 px keep {:.0f} · {:.0f} · {:.0f} % instead of {:.0f} · {:.0f} · {:.0f} %",
+        lambda r: v.percent(
+            [
+                r.at(LESIONS, "synthetic", name, rate, "kept", "4")
+                for name in ("upmri, adapted", "upmri")
+                for rate in ("4", "6", "8")
+            ]
+        ),
     ),
     Text("docs/lesions.md", "{:d} real lesions in {:d} slices, {:d} synthetic ones in {:d} slices", v.counts),
     Text(
@@ -319,20 +321,20 @@ TEXTS = [
     ),
     Text(
         "docs/lesions.md",
-        "`upmri` keeps {:.2f} · {:.2f} · {:.2f}, of −0.3 {:.2f} · {:.2f} · {:.2f}, of +1 {:.2f} · {:.2f} · {:.2f}, of "
-        "−0.6 {:.2f} · {:.2f} · {:.2f}",
-        lambda r: v.by_contrast(r, "upmri", ("+0.3", "-0.3", "+1", "-0.6")),
+        "`upmri` keeps {:.0f} · {:.0f} · {:.0f} %, of −0.3 {:.0f} · {:.0f} · {:.0f} %, "
+        "of +1 {:.0f} · {:.0f} · {:.0f} %, of −0.6 {:.0f} · {:.0f} · {:.0f} %",
+        lambda r: v.percent(v.by_contrast(r, "upmri", ("+0.3", "-0.3", "+1", "-0.6"))),
     ),
     Text(
         "docs/lesions.md",
-        "`rei`, treats contrasts alike: {:.2f} · {:.2f} · {:.2f}, {:.2f} · {:.2f} · {:.2f}, {:.2f} · {:.2f} · {:.2f}, "
-        "{:.2f} · {:.2f} · {:.2f}",
-        lambda r: v.by_contrast(r, "rei", ("+0.3", "-0.3", "+1", "-0.6")),
+        "`rei`, treats contrasts alike: {:.0f} · {:.0f} · {:.0f} %, {:.0f} · {:.0f} · {:.0f} %, "
+        "{:.0f} · {:.0f} · {:.0f} %, {:.0f} · {:.0f} · {:.0f} %",
+        lambda r: v.percent(v.by_contrast(r, "rei", ("+0.3", "-0.3", "+1", "-0.6"))),
     ),
     Text(
         "docs/lesions.md",
-        "without full images ({:.2f} to {:.2f} · {:.2f} to {:.2f} · {:.2f} to {:.2f})",
-        lambda r: v.kept_at_equal_cost(r)[3:9],
+        "without full images ({:.0f} to {:.0f} · {:.0f} to {:.0f} · {:.0f} to {:.0f} %)",
+        lambda r: v.percent(v.kept_at_equal_cost(r)[3:9]),
     ),
     Text("docs/lesions.md", "From 6× on it is {:.0f} to {:.0f} % below them", v.below),
     Text("docs/lesions.md", "At 4× `upmri` is {:.0f} to {:.0f} % below all lines", lambda r: v.below(r, ("4",))),
