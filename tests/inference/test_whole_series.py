@@ -75,6 +75,18 @@ def test_maps_are_those_of_the_average(two_places, recorder):
     assert error["psnr"] > 25
 
 
+def test_slices_are_named_by_their_number_in_the_scan(two_places, recorder):
+    """Not by their place in the order of the work, in which one place comes after another."""
+    parts = {name: getattr(two_places, name).clone() for name in ("kspace", "mask", "maps")}
+    parts["kspace"][3], parts["mask"][3] = 0, False
+    parts["maps"][4] *= 3
+    with pytest.warns(UserWarning, match="nothing was sampled in slice 3; the image is 0 there") as caught:
+        rec = upmri.reconstruct(replace(two_places, **parts), recorder, device="cpu")
+    assert (rec.settings["empty_slices"], rec.settings["normalised_maps"]) == ([3], [4])
+    assert not rec.image[3].any()
+    assert any("in slice 4; they are normalised" in str(warning.message) for warning in caught)
+
+
 def test_frames_without_samples_are_zero_and_not_used(two_places, recorder):
     kspace, mask = two_places.kspace.clone(), two_places.mask.clone()
     kspace[2], mask[2] = 0, False

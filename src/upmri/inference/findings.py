@@ -49,12 +49,12 @@ class Findings:
     recognised: list[str] = field(default_factory=list)
     few_lines: list[int] = field(default_factory=list)
 
-    def note(self, count: int, notes: Notes) -> None:
-        """Note what was wrong with the next ``count`` slices.
+    def note(self, count: int, notes: Notes, first: int | None = None) -> None:
+        """Note what was wrong with ``count`` slices: those from number ``first`` on, or the next ones.
 
         Each coil that is left out and the first wrong maps are a warning.
         """
-        first = self.count
+        first = self.count if first is None else first
         self.count += count
         if notes.normalised and not self.normalised:
             i, (low, high) = next(iter(notes.normalised.items()))
@@ -101,14 +101,13 @@ class Findings:
     def warn_of_empty(self) -> None:
         """Name the slices without samples in one warning, when the last slice is done."""
         if self.empty:
-            _warn(f"nothing was sampled in slice {', '.join(map(str, self.empty))}; the image is 0 there")
+            _warn(f"nothing was sampled in slice {', '.join(map(str, sorted(self.empty)))}; the image is 0 there")
 
     @property
     def settings(self) -> dict[str, Any]:
         """What was found, as settings of the result."""
-        coils = sorted(self.left_out)
-        found = {"empty_slices": self.empty, "left_out_coils": coils, "normalised_maps": self.normalised}
-        settings: dict[str, Any] = {name: list(numbers) for name, numbers in found.items() if numbers}
+        found = {"empty_slices": self.empty, "left_out_coils": self.left_out, "normalised_maps": self.normalised}
+        settings: dict[str, Any] = {name: sorted(numbers) for name, numbers in found.items() if numbers}
         if self.recognised:
             settings["recognised"] = ", ".join(self.recognised)
         if self.maps_quality is not None:

@@ -59,7 +59,7 @@ def in_series(
     for numbers in series:
         with stage("reading"):
             scans = [read(number) for number in numbers]
-        yield numbers, scans, reconstruct_frames(session, scans)
+        yield numbers, scans, reconstruct_frames(session, scans, numbers)
 
 
 def _warn_of_one_frame(method: str, lengths: Sequence[int]) -> None:
@@ -75,7 +75,7 @@ def one_frame(method: str, given: str = "one was given") -> str:
     return f"{method} needs several frames of one place, and {given}; upmri is better for one frame"
 
 
-def reconstruct_frames(session: Session, scans: Sequence[Scan]) -> Estimate:
+def reconstruct_frames(session: Session, scans: Sequence[Scan], numbers: Sequence[int] | None = None) -> Estimate:
     """Reconstruct the frames of one place together; frames without samples are 0, and are not used.
 
     Parameters
@@ -84,13 +84,15 @@ def reconstruct_frames(session: Session, scans: Sequence[Scan]) -> Estimate:
         Session with a dynamic method.
     scans
         Frames in the order of time, one slice each.
+    numbers
+        Their numbers in the scan, where frames of other places are between them.
     """
     if len({kind(scan) for scan in scans}) > 1:
         raise InputError("expected frames of one shape, all with maps or none", field="kspace")
     with stage("coil check"):
         repaired = in_threads(repair, scans)
-    for scan, notes in repaired:
-        session.findings.note(len(scan), notes)
+    for i, (scan, notes) in enumerate(repaired):
+        session.findings.note(len(scan), notes, None if numbers is None else numbers[i])
     sampled = torch.tensor([bool(scan.mask.any()) for scan in scans])
     if not bool(sampled.any()):
         return Estimate(torch.zeros(len(scans), *scans[0].matrix, dtype=scans[0].kspace.dtype))
