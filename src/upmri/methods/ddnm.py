@@ -127,6 +127,8 @@ class Ddnm(Diffusion):
         positive(self, *given(self, "damping"))
         if self.damping is not None and self.singular_values == "rows":
             raise InputError("is for singular_values='one'; with those of A nothing is damped", field="damping")
+        if self.cutoff != Ddnm.cutoff and self.singular_values == "one":
+            raise InputError("is for singular_values='rows'", field="cutoff")
 
     def data_step(self, problem: Problem) -> DataStep:
         """DDNM⁺."""
