@@ -71,7 +71,7 @@ def test_amounts_that_are_refused(value):
 def test_spacing():
     assert fields.spacing(None) is None
     assert fields.spacing(np.array([1, 2, 3.5])) == fields.spacing(torch.tensor([1, 2, 3.5])) == (1.0, 2.0, 3.5)
-    for value in ((1, 2), (1, 2, 3, 4), (1, 2, 0), (1, 2, math.inf), 5, "abc"):
+    for value in ((1, 2), (1, 2, 3, 4), (1, 2, 0), (1, 2, math.inf), 5, "abc", "123"):
         assert field_of(fields.spacing, value) == "spacing"
 
 

@@ -341,6 +341,7 @@ def test_one_image_may_come_without_the_slice_axis():
         ("std", IMAGE.abs()[:, :4], "shape"),
         ("std", "text", "numeric"),
         ("reference", IMAGE[:1], "shape"),
+        ("bounds", 3, "bounds of 2 slices"),
         ("method", None, "text"),
         ("settings", {"x": object()}, "JSON"),
         ("seconds", -1, "duration"),

@@ -104,7 +104,7 @@ def spacing(value: Any) -> tuple[float, float, float] | None:
     if value is None:
         return None
     try:
-        spacing = tuple(float(length) for length in value)
+        spacing = () if isinstance(value, str) else tuple(float(length) for length in value)
     except (TypeError, ValueError, RuntimeError):
         spacing = ()
     if len(spacing) != 3 or not all(math.isfinite(length) and length > 0 for length in spacing):

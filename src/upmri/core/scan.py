@@ -219,7 +219,8 @@ class Reconstruction:
         if std is not None and bool(((std.real < 0) | (std.imag != 0)).any()):
             raise InputError("expected real values ≥ 0", field="std")
         versions = fields.settings("versions", self.versions)
-        if self.bounds is not None and self.bounds.lines.shape != (image.shape[0], image.shape[2]):
+        lines = getattr(self.bounds, "lines", None)
+        if self.bounds is not None and (lines is None or lines.shape != (image.shape[0], image.shape[2])):
             raise InputError(f"expected bounds of {image.shape[0]} slices of {image.shape[2]} lines", field="bounds")
         _set(
             self,
