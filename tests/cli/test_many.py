@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -127,6 +128,39 @@ def test_a_cluster_gives_the_same_files_as_one_process(run, folder, tmp_path, ap
     assert "5 done, 1 bad" in done.stdout
     assert "5 results, 1 bad; results.json, results.csv, index.html" in done.stdout
     assert images(tmp_path / "out") == images(tmp_path / "whole")
+
+
+@pytest.mark.parametrize(("words", "again"), [([], "the same command does"), (["--overwrite"], "without --overwrite")])
+def test_after_an_interruption_the_rest_is_done(run, folder, tmp_path, monkeypatch, one_line, words, again):
+    whole = ReconWork.reconstruct
+
+    def interrupted(self, path, *rest, **options):
+        if path.name == "s1.h5":
+            raise KeyboardInterrupt
+        return whole(self, path, *rest, **options)
+
+    monkeypatch.setattr(ReconWork, "reconstruct", interrupted)
+    (folder / "p0" / "bad.h5").unlink()
+    command = ["recon", "in", "-m", "sense", "-o", "out", "--shard", "1/1"]
+    one_line(run(*command, *words, code=130), "out: interrupted", "what is done is kept", again)
+    assert len(images(tmp_path / "out")) == 3
+    monkeypatch.setattr(ReconWork, "reconstruct", whole)
+    assert "2 done, 3 finished before" in run(*command).stdout
+
+
+@pytest.mark.soak
+def test_ctrl_c_ends_a_cluster_with_one_line_and_status_130(folder, tmp_path, popen):
+    words = [sys.executable, "-m", "upmri", "recon", "in", "-o", "out", "--cluster", "local:1", "--device", "cpu"]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    client = popen(words, cwd=tmp_path, start_new_session=True, **pipes)
+    until = time.monotonic() + 120
+    while not list((tmp_path / "out").glob("p?/*.nii.gz")) and time.monotonic() < until:
+        time.sleep(0.02)
+    os.killpg(client.pid, signal.SIGINT)  # as a terminal does
+    said = client.communicate(timeout=120)[1].splitlines()
+    assert client.returncode == 130
+    assert said[-1].endswith("the same command does the rest")
+    assert all("bad.h5" in line for line in said[:-1])
 
 
 @pytest.mark.soak

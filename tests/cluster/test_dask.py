@@ -189,6 +189,19 @@ def test_wrong_places(where):
         pass
 
 
+def test_ctrl_c_stays_what_it_was(fresh):
+    """dask_jobqueue changes it in the process that imports it first."""
+    code = """
+import signal
+from upmri.cluster.dask_engine import dask_engine
+try:
+    dask_engine("nowhere").__enter__()
+except ValueError:
+    print(signal.getsignal(signal.SIGINT) is signal.default_int_handler)
+"""
+    assert fresh(f"import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n{code}").stdout == "True\n"
+
+
 def test_a_scheduler_that_does_not_answer(monkeypatch):
     monkeypatch.setattr("upmri.cluster.dask_engine._WAIT", 0.5)
     with pytest.raises(InputError, match="no scheduler of Dask answers"), dask_engine("tcp://127.0.0.1:9"):

@@ -1,6 +1,7 @@
 """What a worker does when it starts."""
 
 import os
+import signal
 from types import SimpleNamespace
 
 import pytest
@@ -13,7 +14,9 @@ from upmri.core.errors import InputError
 @pytest.fixture
 def worker(monkeypatch):
     monkeypatch.setattr(place, "_own", None)
-    return SimpleNamespace(name=3, memory_manager=SimpleNamespace(memory_pause_fraction=0.8))
+    before = signal.getsignal(signal.SIGINT)
+    yield SimpleNamespace(name=3, memory_manager=SimpleNamespace(memory_pause_fraction=0.8))
+    signal.signal(signal.SIGINT, before)
 
 
 def test_workers_share_devices_and_get_variables(worker, monkeypatch):
@@ -24,6 +27,13 @@ def test_workers_share_devices_and_get_variables(worker, monkeypatch):
     assert os.environ["UPMRI_MODELS"] == "/weights"
     assert worker.memory_manager.memory_pause_fraction is False
     assert place.device_here("cuda:0,cuda:1") == "meta"
+
+
+@pytest.mark.parametrize("local", [True, False])
+def test_ctrl_c_is_for_the_client_of_workers_beside_it(worker, local):
+    before = signal.getsignal(signal.SIGINT)
+    Setup.of_this_process(["cpu"], local=local).setup(worker)
+    assert signal.getsignal(signal.SIGINT) == (signal.SIG_IGN if local else before)
 
 
 def test_another_version_is_refused(worker):

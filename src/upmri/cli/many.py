@@ -99,19 +99,24 @@ def run(
 
     part = None if shard is None else parse_shard(shard)
     mine = tasks if part is None else of_shard(tasks, *part)
-    with (
-        engine_for(shard, cluster, device) as engine,
-        bar(label, len(mine), shown=not quiet and not as_json) as advance,
-    ):
+    try:
+        with (
+            engine_for(shard, cluster, device) as engine,
+            bar(label, len(mine), shown=not quiet and not as_json) as advance,
+        ):
 
-        def ended(outcome: Outcome) -> None:
-            if outcome.line:
-                console.complain(RuntimeError(outcome.line))
-            advance()
+            def ended(outcome: Outcome) -> None:
+                if outcome.line:
+                    console.complain(RuntimeError(outcome.line))
+                advance()
 
-        report = run_tasks(
-            engine, work, mine, folder, overwrite=overwrite, patient=part is None, joiner=joiner, ended=ended
-        )
+            report = run_tasks(
+                engine, work, mine, folder, overwrite=overwrite, patient=part is None, joiner=joiner, ended=ended
+            )
+    except KeyboardInterrupt as error:
+        again = "the same command without --overwrite" if overwrite else "the same command"
+        console.complain(RuntimeError(f"{folder}: interrupted; what is done is kept, and {again} does the rest"))
+        raise console.Ended(130) from error
     counts = report.counts
     if not quiet and not as_json:
         words = [f"{counts['done']} done"]

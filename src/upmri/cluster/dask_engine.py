@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -122,8 +123,10 @@ def dask_engine(where: str, device: str = "auto") -> Iterator[DaskEngine]:
     try:
         import cryptography  # noqa: F401 - for the keys of a run
         import dask
-        import dask_jobqueue  # noqa: F401
         import distributed
+
+        with _own_interrupt():
+            import dask_jobqueue  # noqa: F401
 
         from upmri.cluster.setup import Setup
     except ImportError as error:
@@ -153,6 +156,17 @@ def dask_engine(where: str, device: str = "auto") -> Iterator[DaskEngine]:
             Setup.of_this_process(names, local=cluster is not None and not where.startswith("slurm"))
         )
         yield DaskEngine(client)
+
+
+@contextmanager
+def _own_interrupt() -> Iterator[None]:
+    """Keep what Ctrl-C does: where ``dask_jobqueue`` was imported, it ends a program with status 0, as if all were done."""
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        if signal.getsignal(signal.SIGINT) is not before:
+            signal.signal(signal.SIGINT, before)
 
 
 def _local_workers(where: str, device: str) -> tuple[int, list[str]]:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import signal
+import threading
 from typing import Any
 
 from distributed import WorkerPlugin
@@ -50,5 +53,9 @@ class Setup(WorkerPlugin):
         os.environ.update(self.variables)
         memory.keep_freed()
         if self.devices is not None:
+            # Ctrl-C reaches all processes of a terminal; the client ends its workers, which have nothing to say.
+            logging.getLogger("distributed").setLevel(logging.CRITICAL)
+            if threading.current_thread() is threading.main_thread():
+                signal.signal(signal.SIGINT, signal.SIG_IGN)
             number = int(worker.name) if str(worker.name).isdecimal() else 0
             set_device(self.devices[number % len(self.devices)])
