@@ -258,8 +258,8 @@ def recon_command(
             console.say(result_line(results[-1]))
             if rec.bounds is not None:
                 console.say(rec.bounds.sentence)
-            for name, value in seconds.items():
-                console.say(f"  {name:18} {value:8.3f} s  {value / sum(seconds.values()):4.0%}")
+            if whole := sum(seconds.values()):
+                console.listing((f"  {name}", f"{s:.3f} s, {s / whole:.0%}") for name, s in seconds.items())
     if as_json:
         typer.echo(json.dumps(results, indent=2))
     elif not quiet:

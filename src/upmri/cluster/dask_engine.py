@@ -160,7 +160,7 @@ def dask_engine(where: str, device: str = "auto") -> Iterator[DaskEngine]:
 
 @contextmanager
 def _own_interrupt() -> Iterator[None]:
-    """Keep what Ctrl-C does: where ``dask_jobqueue`` was imported, it ends a program with status 0, as if all were done."""
+    """Keep what Ctrl-C does: ``dask_jobqueue`` lets it end the program with status 0, as if all were done."""
     before = signal.getsignal(signal.SIGINT)
     try:
         yield
