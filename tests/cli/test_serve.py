@@ -98,3 +98,21 @@ def test_a_stream_never_overwrites_its_scan(run, tmp_path):
         assert (code, err.count("\n")) == (2, 1)
         assert f"{target}: is an input" in err
     assert (tmp_path / "scan.h5").read_text() == "raw"
+
+
+def test_a_stream_into_a_folder_has_the_name_of_its_scan(run, tmp_path):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "x.nii.gz").touch()
+    np.save(tmp_path / "x.npy", np.ones((2, 32, 32), np.complex64))
+    code, err = run("stream", "x.npy", "-m", "sense", "-o", "out")
+    assert code == 2
+    assert err.startswith("upmri: out/x.nii.gz: exists already")
+
+
+@pytest.mark.parametrize("target", ["x.png", "x.h5"])
+def test_a_stream_says_where_deviations_have_no_place(run, tmp_path, target):
+    np.save(tmp_path / "x.npy", np.ones((2, 32, 32), np.complex64))
+    code, err = run("stream", "x.npy", "--samples", "2", "--to", "127.0.0.1:1", "-o", target)
+    assert code == 2
+    assert ("no place for standard deviations" in err) == (target == "x.png")
+    assert "no server answers" in err

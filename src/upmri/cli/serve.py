@@ -153,7 +153,10 @@ def stream_scan(
     ] = None,
     bounds: Annotated[bool, typer.Option("--bounds", help="Bound the error, as `upmri recon --bounds` does.")] = False,
     target: Annotated[
-        Path | None, typer.Option("--out", "-o", help="File to write, as in `upmri recon`.", readable=False)
+        Path | None,
+        typer.Option(
+            "--out", "-o", help="File to write, as in `upmri recon`, or a folder that exists.", readable=False
+        ),
     ] = None,
     keep_phase: Annotated[bool, typer.Option("--complex", help="Keep the phase in NIfTI.")] = False,
     wait: Annotated[float, typer.Option(help="Seconds to wait for the next message of the server.")] = 600.0,
@@ -177,11 +180,16 @@ def stream_scan(
     from upmri.server.tls import tls_context
     from upmri.server.wire import RECEIVED, WORKING
 
-    destination = target or Path(f"{base_name(scan)}.nii.gz")
+    destination = Path(f"{base_name(scan)}.nii.gz") if target is None else target
+    if destination.is_dir() and not destination.name.lower().endswith(formats.suffixes()):  # .dcm is a folder, too
+        destination /= f"{base_name(scan)}.nii.gz"
     formats.check_target(destination, overwrite=overwrite, complex=keep_phase, deviations=samples > 1)
     atomic.check_not_input(destination, [scan])
     if samples > 1 and (beside := registry.beside(destination)) is not None:
         atomic.check_not_input(beside, [scan])
+    suffix, kind = registry.written_format(destination)
+    if samples > 1 and not (kind.deviations or quiet):
+        console.warn(f"{suffix} has no place for standard deviations; .h5, .nii.gz and .dcm have")
     phase = keep_phase or destination.name.lower().endswith((".h5", ".npy", ".cfl"))
     config: dict[str, Any] = {
         "method": method, "model": model, "steps": steps, "adapt": adapt or None, "damping": damping,
