@@ -81,7 +81,9 @@ def test_an_empty_folder_and_two_of_one_name_leave_the_others(run, scan, tmp_pat
     plans = run("recon", *scans, "-m", "sense", "-o", "new", "--dry-run", "--json", code=2)
     assert [plan["scan"] for plan in json.loads(plans.stdout)] == ["scan.h5"]
     if words:
-        assert run("recon", *scans, "--merge", "-o", "out", "-q", code=2).stderr == done.stderr
+        merged = run("recon", *scans, "--merge", "-o", "out", code=2)
+        assert merged.stderr == done.stderr
+        assert "1 result, 0 bad" in merged.stdout
 
 
 def test_without_a_scan_that_can_be_done_nothing_is_made(run, tmp_path, one_line):

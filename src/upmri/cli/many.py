@@ -156,7 +156,7 @@ def _summarise(folder: Path, wrong: dict[str, str], *, quiet: bool, as_json: boo
                 typer.echo(line, nl=False)
     elif not quiet:
         names = ", ".join(path.name for path in totals.files)
-        console.say(f"{folder}: {totals.done} results, {totals.bad} bad; {names}")
+        console.say(f"{folder}: {totals.done} result{'s' * (totals.done != 1)}, {totals.bad} bad; {names}")
     return totals.bad
 
 
