@@ -65,8 +65,8 @@ def test_markdown(config, rows):
     assert "| 21.50 ± 1.29 |" in lines["zero-filled"]
     assert "| <u>28.00 ± 1.63</u> |" in lines["sense"]
     assert "| **31.50 ± 1.29** |" in lines["upmri"]
-    assert "| +10.00 (+10.00 to +10.00)* |" in lines["zero-filled"]
-    assert "| +3.50 (+3.50 to +3.50)* |" in lines["sense"]
+    assert "| +10.00 (+10.00 to +10.00) |" in lines["zero-filled"]
+    assert "| +3.50 (+3.50 to +3.50) |" in lines["sense"]
     assert lines["upmri"].endswith("|  |")
 
 
@@ -96,7 +96,7 @@ def test_every_method_has_its_place():
 def test_of_one_person_no_interval_is_given(config, rows):
     text = score_markdown(cells([replace(r, person="a") for r in rows], config, VARIANTS), config)
     assert "4 scans of 1 person." in text
-    assert "| +10.00* |" in text
+    assert "| +10.00 |" in text
 
 
 def test_entries_may_share_results(config, rows):

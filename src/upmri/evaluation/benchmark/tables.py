@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from upmri.evaluation.benchmark.plan import BenchmarkConfig, Entry
 from upmri.evaluation.benchmark.run import Variant
-from upmri.evaluation.benchmark.statistics import interval, paired_t
+from upmri.evaluation.benchmark.statistics import interval
 from upmri.evaluation.benchmark.store import Row
 from upmri.evaluation.benchmark.text_tables import csv_table, markdown_table
 from upmri.methods.registry import find_method
@@ -71,7 +71,7 @@ def score_markdown(found: Sequence[Cell], config: BenchmarkConfig) -> str:
     """Return Markdown with one table for each group and kind of maps.
 
     The best of a category is bold, the second best underlined. The last column of each acceleration is the lead of the
-    reference entry in PSNR, with a 95 % interval over people, and a star if the paired t-test gives p < 0.05.
+    reference entry in PSNR, with a 95 % interval over people.
     """
     text = []
     for maps in config.maps:
@@ -86,7 +86,7 @@ def score_csv(found: Sequence[Cell], config: BenchmarkConfig) -> str:
     """Return the same numbers and more as CSV, one line for each cell."""
     head = ["maps", "group", "acceleration", "entry", "learnt from", "evaluations", "slices", "people"]
     head += [f"{metric} {what}" for metric in (*_METRICS, "nmse") for what in ("mean", "std")]
-    head += [f"{config.against} ahead {what}" for what in ("psnr", "low", "high", "p")]
+    head += [f"{config.against} ahead {what}" for what in ("psnr", "low", "high")]
     head += ["seconds", "variant"]
     reference = {(c.maps, c.group, c.acceleration): c for c in found if c.entry == config.against}
     rows = []
@@ -168,20 +168,15 @@ def _marks(scores: list[tuple[str, float]]) -> dict[str, str]:
     return dict(zip(ranked, ("**{}**", "<u>{}</u>"), strict=False)) if len(ranked) > 1 else {}
 
 
-def _lead(reference: Cell | None, cell: Cell) -> tuple[float, float, float, float]:
-    """Return the lead of the reference in PSNR, both ends of its interval, and p; NaN where they are not defined."""
+def _lead(reference: Cell | None, cell: Cell) -> tuple[float, float, float]:
+    """Return the lead of the reference in PSNR, and both ends of its interval; NaN where they are not defined."""
     by_person = {} if reference is None else reference.differences(cell, "psnr")
     flat = [value for values in by_person.values() for value in values]
-    if not flat:
-        return math.nan, math.nan, math.nan, math.nan
-    # One person gives no interval over people.
-    low, high = interval(by_person) if len(by_person) > 1 else (math.nan, math.nan)
-    return sum(flat) / len(flat), low, high, paired_t(flat)
+    return sum(flat) / len(flat) if flat else math.nan, *interval(by_person)
 
 
-def _lead_text(lead: tuple[float, float, float, float]) -> str:
-    mean, low, high, p = lead
+def _lead_text(lead: tuple[float, float, float]) -> str:
+    mean, low, high = lead
     if math.isnan(mean):
         return ""
-    spread = "" if math.isnan(low) else f" ({low:+.2f} to {high:+.2f})"
-    return f"{mean:+.2f}{spread}{'*' * (p < 0.05)}"
+    return f"{mean:+.2f}" + ("" if math.isnan(low) else f" ({low:+.2f} to {high:+.2f})")
