@@ -246,3 +246,13 @@ def test_numbers_of_steps_and_images_are_whole(method):
         with pytest.raises(InputError, match="expected a whole number, at least 1, got 2.5") as error:
             kind(**({"adapt": True} if name == "adapt_steps" else {}), **{name: 2.5})
         assert error.value.field == name
+
+
+def test_a_plug_in_that_cannot_be_used_does_not_hide_the_others(installed):
+    installed("broken", "no_such_module:Method")
+    with pytest.warns(
+        UserWarning, match="broken: the plug-in no_such_module:Method cannot be imported: .*; it is left out"
+    ):
+        found = registry.usable_methods()
+    assert tuple(found) == tuple(name for name in method_names() if name != "broken")
+    assert found["sense"] is find_method("sense")

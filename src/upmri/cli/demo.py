@@ -65,7 +65,7 @@ def run_demo(folder: Path, *, progress: bool) -> list[dict[str, Any]]:
     from upmri.evaluation.comparison import comparison
     from upmri.formats import atomic
     from upmri.inference.reconstruct import reconstruct
-    from upmri.methods import DEFAULT, find_method, method_names
+    from upmri.methods.registry import DEFAULT, usable_methods
     from upmri.physics.simulate import simulate
 
     try:
@@ -73,8 +73,8 @@ def run_demo(folder: Path, *, progress: bool) -> list[dict[str, Any]]:
     except InputError as error:
         raise error.within(field="--out") from error
     rows: list[dict[str, Any]] = []
-    one_frame = [name for name in method_names() if not find_method(name).dynamic]
-    shown = [name for name in one_frame if name == DEFAULT or find_method(name).objective is None]
+    one_frame = {name: kind for name, kind in usable_methods().items() if not kind.dynamic}
+    shown = [name for name, kind in one_frame.items() if name == DEFAULT or kind.objective is None]
     full = simulate(sagittal_head(), acceleration=1)
     for acceleration in ACCELERATIONS:
         scan = _undersampled(full, acceleration)

@@ -203,11 +203,11 @@ def _leads() -> bool:
 @app.command("methods", panel=RECONSTRUCT, examples=["upmri methods", "upmri methods --json"])
 def methods_command(as_json: Json = False) -> None:
     """List the methods: what each does, and what it learns from."""
-    from upmri.methods.registry import find_method, method_names
+    from upmri.methods.registry import usable_methods
     from upmri.weights.catalogue import available, weight_names
 
-    kinds = {name: find_method(name) for name in method_names()}
     with console.warnings_shown(quiet=False):
+        kinds = usable_methods()
         weight_names()  # files that are not weights are named once
     facts: list[dict[str, Any]] = [
         {

@@ -30,7 +30,8 @@ def demo_command(
     """Reconstruct a real head, undersampled 4× and 8× in simulation, with every classical method and upmri."""
     from upmri.cli.demo import CAUTION, run_demo
 
-    rows = run_demo(folder, progress=not quiet and not as_json)
+    with console.warnings_shown(quiet=quiet):
+        rows = run_demo(folder, progress=not quiet and not as_json)
     if as_json:
         typer.echo(json.dumps(rows, indent=2))
     elif not quiet:

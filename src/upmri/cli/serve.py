@@ -82,7 +82,7 @@ def serve_scans(
     device: Device = "auto",
 ) -> None:
     """Reconstruct streamed scans: an MRD server (Siemens FIRE and OpenRecon, Gadgetron). Not for clinical use."""
-    from upmri import methods
+    from upmri.methods.registry import find_method, usable_methods
     from upmri.server.counters import Counters
     from upmri.server.dispatch import Dispatcher
     from upmri.server.json_log import log_to
@@ -95,9 +95,10 @@ def serve_scans(
     from upmri.server.tls import tls_context
     from upmri.server.turns import long_seats
 
-    allowed = tuple(allow or methods.method_names())
-    for name in (*allowed, method):
-        methods.find_method(name)
+    with console.warnings_shown(quiet=False):
+        allowed = tuple(allow or usable_methods())
+    for name in (*(allow or ()), method):
+        find_method(name)
     if method not in allowed:
         raise InputError(f"{method} is not among those offered (--allow {' '.join(allowed)})", field="--method")
     check_order(order := Order(method=method))

@@ -71,6 +71,17 @@ def find_method(name: str) -> type[Method]:
     raise InputError(f"{name!r} is not one of {', '.join(names)}{did_you_mean(name, names)}", field="method")
 
 
+def usable_methods() -> dict[str, type[Method]]:
+    """Return all methods by name; a plug-in that cannot be used is left out, with a warning."""
+    found = {}
+    for name in method_names():
+        try:
+            found[name] = find_method(name)
+        except InputError as error:
+            warnings.warn(f"{name}: {error.message}; it is left out", stacklevel=2)
+    return found
+
+
 def register_method(method: type[Method]) -> type[Method]:
     """Make a method available under its name in this program; usable as a decorator.
 
