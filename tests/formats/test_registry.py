@@ -173,3 +173,11 @@ def test_a_broken_package_is_one_warning_that_names_it(tmp_path, installed, monk
     assert "'broken'" in texts[1]
     assert "no licence" in texts[1]
     load(tmp_path / "x.txt")  # without a warning
+
+
+@pytest.mark.parametrize("suffix", [".nii.gz", ".npy", ".h5"])
+def test_a_suffix_alone_is_no_name(tmp_path, suffix):
+    """It would be a hidden file, as of "$NAME.npy" without a NAME."""
+    with pytest.raises(InputError, match=f"expected a name before {suffix}"):
+        registry.written_format(tmp_path / suffix)
+    assert registry.written_format(tmp_path / f"a{suffix}")[0] == suffix

@@ -169,6 +169,8 @@ def written_format(path: Path) -> tuple[str, WrittenFormat]:
     for formats in (_OWN_WRITERS | _writers, written_formats()):
         if found := [suffix for suffix in formats if name.endswith(suffix)]:
             suffix = max(found, key=len)
+            if suffix == name:  # as of "$NAME.nii.gz" without a NAME: a hidden file
+                raise InputError(f"expected a name before {suffix}", path=path)
             return suffix, formats[suffix]
     raise InputError(f"expected a name that ends in {', '.join(written_formats())}", path=path)
 
