@@ -17,6 +17,11 @@ def ratio(r: Results, mask: int, what: str) -> float:
     return next(row["ratio"] for row in rows if row["who"] == "upmri" and row["what"] == what)
 
 
+def over_bart(r: Results) -> list[float]:
+    """Time of the default call over that of BART with 100 and with 30 iterations."""
+    return [r.at("default_call_cpu.json", "call", f"over BART, {number} iterations") for number in (100, 30)]
+
+
 def maps_ratio(r: Results) -> list[float]:
     """CPU time of ESPIRiT over that of sigpy and of BART, simulated head."""
     rows = {row["who"]: row["cpu"] for row in r.at("espirit.json", "scans", 1, "rows")}
