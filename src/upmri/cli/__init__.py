@@ -62,7 +62,7 @@ def _run() -> int | str | None:
         return console.complain_of(error)
     if code == _INTERRUPTED:  # which Typer makes of Ctrl-C, without a message
         console.err.print("upmri: interrupted", style="red")
-    return code
+    return code or 0
 
 
 def _complain_of_words(error: Any) -> int:
