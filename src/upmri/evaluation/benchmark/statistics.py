@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import cache
 
 import numpy as np
 
@@ -58,6 +59,7 @@ def two_sided(t: float, freedom: int) -> float:
     return min(1.0, tail / whole)
 
 
+@cache
 def _quantile(freedom: int) -> float:
     """The t of which |T| > t has the probability 5 %, by halving the range in which it is."""
     low, high = 0.0, _LARGEST
