@@ -13,7 +13,7 @@ _DECAY, _SIZE = 0.95, 12.0
 # Odd polynomial a x + b x³ + c x⁵ whose iterations bring singular values close to 1, and their number.
 _POLYNOMIAL, _ITERATIONS = (3.4445, -4.7750, 2.0315), 5
 # Convolutions with fewer input or output channels, the first and last of a network, are left to AdamW. A conditioned
-# network has 16 inputs, four of them constant images: with orthogonal steps there, good weights become worse.
+# network has 16 inputs, four of them constant images: with orthogonal steps there, good weights first become worse.
 _LEAST = 32
 
 
