@@ -23,22 +23,39 @@ def write(path, value, objective=OBJECTIVE):
     return save_weights(path, tensors, "upmri", objective, card)
 
 
-@pytest.mark.parametrize(("words", "share", "expected"), [((), 0.5, 2.0), (("--share", "0.25"), 0.25, 1.5)])
-def test_weights_are_averaged_and_the_card_says_so(tmp_path, words, share, expected):
+@pytest.mark.parametrize(
+    ("words", "values", "shares", "expected"),
+    [
+        ((), (1.0, 3.0), {"0": 0.5, "1": 0.5}, 2.0),
+        (("--shares", "3", "1"), (1.0, 3.0), {"0": 0.75, "1": 0.25}, 1.5),
+        ((), (1.0, 3.0, 8.0), {"0": 0.3333, "1": 0.3333, "2": 0.3333}, 4.0),
+    ],
+)
+def test_weights_are_averaged_and_the_card_says_so(tmp_path, words, values, shares, expected):
     from mean_weights import main
 
-    first, second = write(tmp_path / "first.safetensors", 1.0), write(tmp_path / "second.safetensors", 3.0)
+    files = [write(tmp_path / f"{number}.safetensors", value) for number, value in enumerate(values)]
     out = tmp_path / "mean.safetensors"
-    main([str(first), str(second), *words, "-o", str(out)])
+    main([*map(str, files), *words, "-o", str(out)])
     mean = load_prior(out)
-    assert all((weight == expected).all() for weight in mean.network.state_dict().values())
+    for weight in mean.network.state_dict().values():
+        torch.testing.assert_close(weight, torch.full_like(weight, expected), atol=1e-6, rtol=1e-6)
     assert (mean.method, mean.objective) == ("upmri", OBJECTIVE)
-    assert mean.card["about"] == "about first"
-    averaged = {"first": "first", "second": "second", "share of the second": share}
-    assert mean.card["training"] == {"steps": 7, "mean": averaged}
+    assert mean.card["about"] == "about 0"
+    assert mean.card["training"] == {"steps": 7, "mean": shares}
     assert "spread" not in mean.card
-    for path, value in ((first, 1.0), (second, 3.0)):  # as they were
+    for path, value in zip(files, values, strict=True):  # as they were
         assert all((weight == value).all() for weight in load_prior(path).network.state_dict().values())
+
+
+@pytest.mark.parametrize("shares", [["1"], ["1", "1", "1"], ["0", "0"]])
+def test_other_numbers_of_shares_are_refused(tmp_path, capsys, shares):
+    from mean_weights import main
+
+    files = [str(write(tmp_path / f"{number}.safetensors", 1.0)) for number in range(2)]
+    with pytest.raises(SystemExit):
+        main([*files, "--shares", *shares, "-o", str(tmp_path / "mean.safetensors")])
+    assert "a share for each of 2 files" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("change", [{"width": 5}, {"cascades": 2}, {"levels": 2}])

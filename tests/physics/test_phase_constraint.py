@@ -121,6 +121,7 @@ def test_restrict_take_and_mirror(rng):
     operator = make(rng, slices=2, missing=ROWS.expand(2, -1, -1))
     fewer = LINES & (torch.arange(W) != 2)
     assert torch.equal(operator.restrict(fewer).sampled.mask, operator.sampled.mask & fewer)
+    assert torch.equal(operator.acceleration, 1 / operator.sampled.mask.double().mean((1, 2)))
     image = rng(2, H, W)
     torch.testing.assert_close(operator.take([1, 1]).normal(image[[0, 0]])[1], operator.normal(image[[0, 0]])[1])
     for axes in ((-1,), (-2,), (-2, -1)):

@@ -751,6 +751,38 @@ def test_the_best_weights_are_kept(config, gains, best, monkeypatch, runs):
     assert kept == {"step": best, "gain": gains[best], "before": gains[0]}
 
 
+def test_weights_of_each_validation_are_written(config, monkeypatch):
+    averages, gains = {}, (0.5, 2.0, 1.0)
+
+    def measure(method, objective, network, average, slices, batch):
+        averages[len(averages)] = {name: tensor.clone() for name, tensor in average.items()}
+        return {"held_out_gain": gains[len(averages) - 1]}
+
+    monkeypatch.setattr("upmri.training.loop.validate", measure)
+    validation = {**config()["train"], "limit": 2}
+    settings = config(
+        steps=4, validate_every=2, keep="best", keep_each=True, validation=validation, calibrate=False, name="mine"
+    )
+    best = train(settings)
+    assert sorted(path.name for path in best.parent.glob("mine*")) == [
+        "mine-2.safetensors", "mine-4.safetensors", "mine.safetensors",
+    ]  # fmt: skip
+    for number, step in enumerate((2, 4), 1):
+        path = best.with_name(f"mine-{step}.safetensors")
+        written, training = load_file(path), read_card(path)["training"]
+        assert all(torch.equal(written[name], tensor.half()) for name, tensor in averages[number].items())
+        assert training["validation"] == {"step": step, "held_out_gain": gains[number]}
+        assert "kept" not in training
+        load_prior(path)
+    assert read_card(best)["training"]["kept"]["step"] == 2
+
+
+def test_weights_of_each_validation_need_one(config):
+    with pytest.raises(InputError) as error:
+        train(config(keep_each=True))
+    assert error.value.field == "keep_each"
+
+
 class Interrupts:
     """Ctrl-C in the first step."""
 

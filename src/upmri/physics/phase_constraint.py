@@ -69,6 +69,11 @@ class PhaseConstrainedOperator(Operator):
         n, c, h, w = self.sampled.data_shape
         return n, c + 1, h, w
 
+    @property
+    def acceleration(self) -> Tensor:
+        """R of each slice, (slice,), by the samples of the scan."""
+        return self.sampled.acceleration
+
     def norm_bound(self) -> Tensor:
         """Upper bound of ‖N‖, (slice,): that of N_Ω, and max β."""
         return self.sampled.norm_bound() + self.weight.flatten(1).amax(1)

@@ -27,7 +27,10 @@ from upmri.training.config import CACHE, TrainConfig
 from upmri.training.muon import moments_of
 
 # Settings that may change when a run is resumed.
-_FREE = {"output", "cache", "workers", "resident", "device", "tensorboard", "log_every", "validate_every", "save_every"}
+_FREE = {
+    "output", "cache", "workers", "resident", "device", "tensorboard", "log_every", "validate_every", "save_every",
+    "keep_each",
+}  # fmt: skip
 # Settings of what is done after the last step: where it fails, the weights can be written without it.
 _AFTER = {"calibrate"}
 # Settings that earlier versions had not, and what these did: with that value they are in no checkpoint.

@@ -101,6 +101,9 @@ class TrainConfig:
     keep
         Averaged weights that are written: the ``last``, or those with the ``best`` gain on held-out lines of all
         validations, one before the first step included.
+    keep_each
+        Whether to write the averaged weights of each validation, too, as ``NAME-STEP.safetensors``. Means of several of
+        them are often better than each.
     calibrate
         Whether to fit what the method knows of its errors on the validation scans at the end (``spread`` of ``upmri``).
     precision
@@ -143,6 +146,7 @@ class TrainConfig:
     clip: float = 1.0
     ema: float = 0.999
     keep: Literal["last", "best"] = "last"
+    keep_each: bool = False
     calibrate: bool = True
     precision: Literal["fp32", "bf16"] = "fp32"
     compile: bool = False
@@ -169,6 +173,8 @@ class TrainConfig:
             raise InputError(f"expected 0 ≤ ema < 1, got {self.ema}", field="ema")
         if self.keep == "best" and self.validation is None:
             raise InputError("'best' needs scans for validation", field="keep")
+        if self.keep_each and self.validation is None:
+            raise InputError("needs scans for validation", field="keep_each")
         if self.validation is not None and self.validation.redraw:
             raise InputError("scans for validation stay the same", field="validation.redraw")
         if self.name in ("", "..", "checkpoint") or Path(self.name).name != self.name:

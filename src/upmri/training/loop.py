@@ -181,6 +181,8 @@ class _Run:
         parts = (self.method, self.objective, self.network, self.average, self.validation)
         found = validate(*parts, self.config.batch)
         self.log.write(self.step, **found)
+        if self.config.keep_each and self.step:
+            self._write(f"{self.config.name}-{self.step}", self.average, self._card(None))
         if self.config.keep == "last":
             return
         gain = found["held_out_gain"]
@@ -250,18 +252,28 @@ class _Run:
 
     def finish(self) -> Path:
         """Write the averaged weights with their card."""
-        target = self.folder / f"{self.config.name}.safetensors"
+        target = self._file(self.config.name)
         if self.process.leads:
             weights = self.copies[list(self.copies)[-1]]
-            card = training_card(self.config, self.slices, self.seconds, self.log.last_validation, self.kept)
-            card["training"]["passes"] = self.counter.total
+            card = self._card(self.kept)
             if self.validation is not None and self.config.calibrate:
                 self.network.load_state_dict(weights)
                 with torch.no_grad():
                     card |= self.objective.calibrate(self.network.eval(), AllSlices(self.validation, self.config.batch))
-            save_weights(target, weights, self.config.method, self.objective, card)
+            self._write(self.config.name, weights, card)
         self.process.wait()
         return target
+
+    def _card(self, kept: dict[str, float] | None) -> dict[str, Any]:
+        card = training_card(self.config, self.slices, self.seconds, self.log.last_validation, kept)
+        card["training"]["passes"] = self.counter.total
+        return card
+
+    def _write(self, name: str, weights: dict[str, Tensor], card: dict[str, Any]) -> None:
+        save_weights(self._file(name), weights, self.config.method, self.objective, card)
+
+    def _file(self, name: str) -> Path:
+        return self.folder / f"{name}.safetensors"
 
 
 def _schedule(step: int, config: TrainConfig) -> float:

@@ -13,7 +13,8 @@ _DECAY, _SIZE = 0.95, 12.0
 # Odd polynomial a x + b x³ + c x⁵ whose iterations bring singular values close to 1, and their number.
 _POLYNOMIAL, _ITERATIONS = (3.4445, -4.7750, 2.0315), 5
 # Convolutions with fewer input or output channels, the first and last of a network, are left to AdamW. A conditioned
-# network has 16 inputs, four of them constant images: with orthogonal steps there, good weights first become worse.
+# network has 16 inputs, four of them constant images: with orthogonal steps there, a training that began with good
+# weights made them worse (0.15 dB on held-out lines after 1,170 steps, otherwise 0.02 dB).
 _LEAST = 32
 
 
