@@ -26,6 +26,11 @@ UNSOURCED: list[dict[str, str]] = [
             "the steps of the fourth part",
             "in the card of models/brain-upmri-more.safetensors",
         ),
+        (
+            "docs/models.md",
+            "the other fourth part, and its weights against brain",
+            "steps and gains are in the card of models/brain-upmri-long.safetensors; the differences are of trials",
+        ),
         ("docs/train.md", "gains of averages and of the weights of a step; a training on a CPU", TRIALS),
         ("docs/adapt.md", "a site with FLAIR that did not gain", PRINTED),
         (
