@@ -28,7 +28,7 @@ UNSOURCED: list[dict[str, str]] = [
         ),
         (
             "docs/models.md",
-            "the other fourth part, and its weights against brain",
+            "the candidate for the next brain",
             "steps and gains are in the card of models/brain-upmri-long.safetensors; the differences are of trials",
         ),
         ("docs/train.md", "gains of averages and of the weights of a step; a training on a CPU", TRIALS),
