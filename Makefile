@@ -64,6 +64,7 @@ weights:
 	git restore --source 7401cc5 -- models/brain-upmri-more.safetensors
 	git restore --source 6dbf843 -- 'models/*.safetensors'
 	git restore --source c77f242 -- models/brain-upmri-paper-peak.safetensors
+	git show 23b6f90:src/upmri/weights/brain.safetensors > models/brain-upmri.safetensors
 
 # Every published number again, from UPMRI_DATA; QUICK=1 compares a few rows on the CPU, ONLY="cine maps" runs some parts.
 reproduce: $(READY) weights

@@ -150,7 +150,7 @@ def card(r: Results) -> str:
 
 def trained(r: Results, key: str) -> int:
     """Steps, U-Net passes or seconds of all parts of the training of `brain`."""
-    return sum(r.card("brain", "training", *("begun with", "training") * back, key) for back in range(3))
+    return sum(r.card("brain", "training", *("begun with", "training") * back, key) for back in range(4))
 
 
 def rows_of(
@@ -223,7 +223,8 @@ def levers(r: Results) -> str:
         gain = " · ".join(show(mean(row[key] for row in found), ".2f") for key in ("held_out_gain", "gain"))
         pairs = zip(found, first, strict=True)
         worth = " · ".join(show(row["held_out_gain"] - base["held_out_gain"], "+.2f") for row, base in pairs)
-        rows.append([name, f"{found[0]['steps']:,}", gain, worth if found is not first else ""])
+        label = "as in part 3" if found is first else name
+        rows.append([label, f"{found[0]['steps']:,}", gain, worth if found is not first else ""])
     return markdown(["", "steps", "gain over SENSE", "more on held-out lines, by seed"], rows)
 
 

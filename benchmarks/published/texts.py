@@ -161,19 +161,24 @@ TEXTS = [
     Text(
         MODELS,
         "| 5 to 60 % | {:,} | {:,} | {:.2f} · {:.2f} |",
-        lambda r: [*cost(r, "brain", 2)[:2], *validated(r, "brain", 2)],
+        lambda r: [*cost(r, "brain", 3)[:2], *validated(r, "brain", 3)],
     ),
     Text(
         MODELS,
         "| as part 1 | as part 1 | {:,} | {:,} | {:.2f} · {:.2f} |",
-        lambda r: [*cost(r, "brain", 1)[:2], *validated(r, "brain", 1)],
+        lambda r: [*cost(r, "brain", 2)[:2], *validated(r, "brain", 2)],
     ),
-    Text(MODELS, "| 2 to 40 % | {:,} of 3,767 | {:,} |", lambda r: cost(r, "brain")[:2]),
+    Text(MODELS, "| 2 to 40 % | {:,} of 3,767 | {:,} |", lambda r: cost(r, "brain", 1)[:2]),
+    Text(
+        MODELS,
+        "| as part 3 | as part 3 | {:,} of 9,360 | {:,} | {:.2f} · {:.2f} |",
+        lambda r: [*cost(r, "brain")[:2], *validated(r, "brain")],
+    ),
     Text(MODELS, "| as part 3 | as part 3 | {:,} | {:,} |", lambda r: cost(r, "cardiac")[:2]),
     Text(
         MODELS,
-        "{:,}, {:,} and {:,} s on one H200, hearts {:,} s",
-        lambda r: [*(cost(r, "brain", part)[2] for part in (2, 1, 0)), cost(r, "cardiac")[2]],
+        "{:,}, {:,}, {:,} and {:,} s on one H200, hearts {:,} s",
+        lambda r: [*(cost(r, "brain", part)[2] for part in (3, 2, 1, 0)), cost(r, "cardiac")[2]],
     ),
     Text(
         MODELS,
@@ -182,7 +187,8 @@ TEXTS = [
         v.choices,
     ),
     Text(MODELS, "five changes are worth {:.1f} to {:.1f} dB on held-out lines", v.levers),
-    Text(MODELS, "and of part 2 (0.25): {:.2f} · {:.2f} dB", lambda r: validated(r, "brain")),
+    Text(MODELS, "and of part 2 (0.25): {:.2f} · {:.2f} dB", lambda r: validated(r, "brain", 1)),
+    Text(MODELS, "their mean {:.2f} · {:.2f} dB", lambda r: validated(r, "brain")),
     Text(MODELS, "and at the end: {:.2f} · {:.2f} dB", lambda r: validated(r, "cardiac")),
     Text(
         STEPS,
