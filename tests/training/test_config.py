@@ -375,7 +375,8 @@ def test_configurations_of_the_project(path):
         images, limit = {"brain": (config.train.images, 60), "cardiac": (other.train.images, 32)}[path.parent.name]
         assert images[: len(other.train.images)] == other.train.images
         lines = {"lines": "both", "accelerations": (2.0, 3.0, 4.0, 5.0, 6.0, 8.0)} if path.stem != "upmri-next" else {}
-        lines |= {"upmri-more": {"draw": 2}, "upmri-long": {"draw": 3, "redraw": 1170}}.get(path.stem, {})
+        drawn = {"brain": {"draw": 3, "redraw": 1170}, "cardiac": {"draw": 1, "redraw": 585}}[path.parent.name]
+        lines |= {"upmri-more": {"draw": 2}, "upmri-long": drawn}.get(path.stem, {})
         validation = replace(other.validation, images=images, varied=0.7, limit=limit)
         other = replace(other, train=replace(other.train, images=images, **lines), validation=validation)
     assert (config.train, config.validation) == (other.train, other.validation)
