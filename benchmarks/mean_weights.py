@@ -40,7 +40,7 @@ def main(arguments: list[str] | None = None) -> None:
     mean = {name: sum(share * state[name] for share, state in pairs) for name in states[0]}
     left_out = ("format", "method", "objective", "spread", "bounds")
     card = {key: value for key, value in first.card.items() if key not in left_out}
-    of = {path.stem: round(share, 4) for path, share in zip(options.files, shares, strict=True)}
+    of = [{"file": path.stem, "share": round(share, 4)} for path, share in zip(options.files, shares, strict=True)]
     card["training"] = card.get("training", {}) | {"mean": of}
     save_weights(options.out, mean, first.method, first.objective, card)
 

@@ -26,23 +26,26 @@ def write(path, value, objective=OBJECTIVE):
 @pytest.mark.parametrize(
     ("words", "values", "shares", "expected"),
     [
-        ((), (1.0, 3.0), {"0": 0.5, "1": 0.5}, 2.0),
-        (("--shares", "3", "1"), (1.0, 3.0), {"0": 0.75, "1": 0.25}, 1.5),
-        ((), (1.0, 3.0, 8.0), {"0": 0.3333, "1": 0.3333, "2": 0.3333}, 4.0),
+        ((), (1.0, 3.0), [0.5, 0.5], 2.0),
+        (("--shares", "3", "1"), (1.0, 3.0), [0.75, 0.25], 1.5),
+        ((), (1.0, 3.0, 8.0), [0.3333, 0.3333, 0.3333], 4.0),
     ],
 )
 def test_weights_are_averaged_and_the_card_says_so(tmp_path, words, values, shares, expected):
     from mean_weights import main
 
-    files = [write(tmp_path / f"{number}.safetensors", value) for number, value in enumerate(values)]
+    folders = [tmp_path / str(number) for number in range(len(values))]  # trainings of one name in several folders
+    for folder in folders:
+        folder.mkdir()
+    files = [write(folder / "mine.safetensors", value) for folder, value in zip(folders, values, strict=True)]
     out = tmp_path / "mean.safetensors"
     main([*map(str, files), *words, "-o", str(out)])
     mean = load_prior(out)
     for weight in mean.network.state_dict().values():
         torch.testing.assert_close(weight, torch.full_like(weight, expected), atol=1e-6, rtol=1e-6)
     assert (mean.method, mean.objective) == ("upmri", OBJECTIVE)
-    assert mean.card["about"] == "about 0"
-    assert mean.card["training"] == {"steps": 7, "mean": shares}
+    assert mean.card["about"] == "about mine"
+    assert mean.card["training"] == {"steps": 7, "mean": [{"file": "mine", "share": share} for share in shares]}
     assert "spread" not in mean.card
     for path, value in zip(files, values, strict=True):  # as they were
         assert all((weight == value).all() for weight in load_prior(path).network.state_dict().values())
